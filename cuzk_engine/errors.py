@@ -1,0 +1,73 @@
+"""Errors that are meant for people.
+
+Each carries one line: which file or setting, what was found, what was expected, what to do. The command line prints it as
+``cuzk: error: …`` and the daemon sends it as a job's message; neither shows a traceback.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class CuzkError(Exception):
+    """A fault that a user can understand; ``str(error)`` is one line."""
+
+    exit_code = 1
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
+
+class UsageError(CuzkError):
+    """Wrong arguments on the command line."""
+
+    exit_code = 2
+
+
+class FormatError(CuzkError):
+    """A file that is not what it should be; the message starts with its name."""
+
+    def __init__(self, path: Path | str, message: str) -> None:
+        self.path = str(path)
+        super().__init__(f"{path}: {message}")
+
+
+class IncompleteFileError(FormatError):
+    """A file that ends before what its header promises."""
+
+    def __init__(self, path: Path | str, what: str, needed: int, found: int) -> None:
+        super().__init__(path, f"incomplete file: {what} needs {needed:,} bytes, the file has {found:,}")
+
+
+class SettingError(CuzkError):
+    """A setting with a value it cannot have, or an unknown one."""
+
+
+class ProofInvalidError(CuzkError):
+    """A proof was made and did not verify, or a given proof is invalid."""
+
+
+class OutOfDeviceMemoryError(CuzkError):
+    """A device cannot serve an allocation within its capacity."""
+
+    def __init__(self, device: str, purpose: str, requested: int, free: int, capacity: int) -> None:
+        self.device, self.purpose = device, purpose
+        self.requested, self.free, self.capacity = requested, free, capacity
+        super().__init__(
+            f"device {device}: out of memory: {requested:,} bytes for {purpose} were asked for, "
+            f"{free:,} of {capacity:,} are free"
+        )
+
+
+class CancelledError(CuzkError):
+    """The job was cancelled; nothing was delivered."""
+
+    exit_code = 130
+
+
+class NativeLibraryError(CuzkError):
+    """The native library is missing or was built from other sources than the ones beside it."""
+
+
+class DaemonError(CuzkError):
+    """The daemon cannot be reached, started or stopped."""

@@ -1,0 +1,171 @@
+"""What happened, as seen by charts, recordings and the diagnosis.
+
+Times are int64 nanoseconds of one monotonic clock (CLOCK_MONOTONIC, the same for all processes of a machine since boot).
+A frozen dataclass is the view of one row. Storage and wire are columns: see ``cuzk_engine.telemetry.columns``.
+A value that could not be read is None, never zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class Purpose(StrEnum):
+    """Who a byte of device memory belongs to."""
+
+    SRS = "srs"
+    MATRICES = "matrices"
+    WITNESS = "witness"
+    ABC = "abc"
+    NTT = "ntt"
+    MSM = "msm"
+    SCRATCH = "scratch"
+    RESULT = "result"
+    CONTEXT = "context"
+
+
+class Lane(StrEnum):
+    """A row of a device's timeline. Host threads have lanes ``host:W``, W the worker's number."""
+
+    COMPUTE = "compute"
+    H2D = "h2d"
+    D2H = "d2h"
+    LOCK = "lock"
+
+
+HOST_LANE_PREFIX: Final = "host:"
+
+
+def host_lane(worker: int) -> str:
+    """The lane of worker ``worker``'s host thread."""
+    return f"{HOST_LANE_PREFIX}{worker}"
+
+
+class Kind(StrEnum):
+    """What a span did. The part before the dot groups kinds for colours and legends."""
+
+    NTT = "ntt"
+    NTT_COSET = "ntt.coset"
+    POINTWISE = "pointwise"
+    SPMV = "spmv"
+    MSM_DIGITS = "msm.digits"
+    MSM_ACCUMULATE = "msm.accumulate"
+    MSM_REDUCE = "msm.reduce"
+    CHECK = "check"
+    UPLOAD_WITNESS = "upload.witness"
+    UPLOAD_ABC = "upload.abc"
+    UPLOAD_SRS = "upload.srs"
+    DOWNLOAD_RESULT = "download.result"
+    LOCK_WAIT = "lock.wait"
+    LOCK_HELD = "lock.held"
+    LOAD_KEY = "host.load_key"
+    READ_WITNESS = "host.read_witness"
+    EVALUATE = "host.evaluate"
+    ASSEMBLE = "host.assemble"
+    VERIFY = "host.verify"
+    DELIVER = "host.deliver"
+    MEMORY_WAIT = "memory.wait"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Something that lasted. ``worker``, ``partition`` -1 and ``job`` "" where it belongs to none."""
+
+    start_ns: int
+    end_ns: int
+    device: str
+    lane: str
+    kind: str
+    job: str = ""
+    partition: int = -1
+    worker: int = -1
+    bytes: int = 0
+    pinned: bool | None = None  # of a transfer: page-locked or pageable host memory; None: no transfer
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Readings of a device at one time. Bytes, bytes a second, shares 0…1, watts, MHz."""
+
+    time_ns: int
+    device: str
+    memory_used: int | None = None
+    memory_reserved: int | None = None
+    memory_other: int | None = None
+    memory_capacity: int | None = None
+    pcie_rx: float | None = None
+    pcie_tx: float | None = None
+    utilisation: float | None = None
+    power: float | None = None
+    clock: float | None = None
+    temperature: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Device memory taken (delta > 0) or given back (delta < 0)."""
+
+    time_ns: int
+    device: str
+    delta: int
+    purpose: str
+    worker: int = -1
+    job: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A point on the time axis: a setting changed, the daemon started, a recording began. ``device`` "" means all."""
+
+    time_ns: int
+    kind: str  # "setting" | "daemon" | "recording"
+    text: str  # e.g. "pre-staging → ahead"
+    device: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """A fault worth a flag: kind "out-of-memory" | "device-lost" | "worker-died" | "verification-failed"."""
+
+    time_ns: int
+    device: str
+    kind: str
+    job: str
+    message: str
+    requested: int | None = None
+    free: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line of the engine's log. ``wall_ns`` is the wall clock (Unix epoch), for display."""
+
+    time_ns: int
+    wall_ns: int
+    level: str  # "DEBUG" | "INFO" | "WARNING" | "ERROR"
+    message: str
+
+
+Event = Span | Sample | Allocation | Mark | Incident | LogLine
+
+
+@dataclass(slots=True)
+class EventBatch:
+    """Events of one moment, of every kind; what a telemetry stream yields. ``dropped``: events lost before this batch."""
+
+    spans: list[Span]
+    samples: list[Sample]
+    allocations: list[Allocation]
+    marks: list[Mark]
+    incidents: list[Incident]
+    logs: list[LogLine]
+    dropped: int = 0
+
+    @classmethod
+    def empty(cls) -> EventBatch:
+        return cls([], [], [], [], [], [])
+
+    def __len__(self) -> int:
+        return sum(map(len, (self.spans, self.samples, self.allocations, self.marks, self.incidents, self.logs)))

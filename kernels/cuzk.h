@@ -1,0 +1,146 @@
+/* C interface of cuzk's native CPU library.
+ *
+ * Conventions, for every function:
+ *  - Integers are arrays of 64-bit limbs, least significant first, in the machine's (little-endian) byte order.
+ *    Fr is 4 limbs on both curves; Fq is 4 limbs on BN254 and 6 on BLS12-381; Fq2 is c0 then c1.
+ *  - "Montgomery" means x * 2^(64*limbs) mod p, reduced to [0, p): the form of snarkjs's keys. "Plain" means x itself.
+ *  - An affine point is x then y in Montgomery form; the point at infinity is all zero. G1 is 2*Fq, G2 is 2*Fq2.
+ *  - No pointer needs an alignment above 4 bytes for data that comes from mapped files (points, coefficients, witness);
+ *    scratch and vectors that the caller allocates are 64-byte aligned.
+ *  - Every function returns a cuzk_status. Nothing is allocated behind the caller's back beyond a few KiB a thread:
+ *    what a function needs it is given (see the *_scratch_bytes functions). No function keeps a pointer after it returns.
+ *  - All functions may be called from several threads at once; calls share one pool of worker threads.
+ */
+#ifndef CUZK_H
+#define CUZK_H
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum { CUZK_BN254 = 0, CUZK_BLS12_381 = 1 } cuzk_curve;
+typedef enum { CUZK_FR = 0, CUZK_FQ = 1, CUZK_FQ2 = 2 } cuzk_field;
+typedef enum { CUZK_G1 = 1, CUZK_G2 = 2 } cuzk_group;
+
+typedef enum {
+  CUZK_OK = 0,
+  CUZK_E_ARGUMENT = 1,  /* curve, group, size or flag out of range */
+  CUZK_E_SCRATCH = 2,   /* scratch smaller than the *_scratch_bytes function says */
+  CUZK_E_CANCELLED = 3, /* *call->cancel became non-zero */
+  CUZK_E_DATA = 4       /* input violates what it must hold; the function's out parameters say where */
+} cuzk_status;
+
+/* What happened inside a call; times are CLOCK_MONOTONIC nanoseconds. */
+typedef enum {
+  CUZK_SPAN_MSM_DIGITS = 1,     /* digits extracted and sorted into buckets */
+  CUZK_SPAN_MSM_ACCUMULATE = 2, /* points added into buckets */
+  CUZK_SPAN_MSM_REDUCE = 3,     /* buckets and windows summed */
+  CUZK_SPAN_NTT = 4,
+  CUZK_SPAN_COSET = 5,
+  CUZK_SPAN_SPMV = 6,
+  CUZK_SPAN_POINTWISE = 7,
+  CUZK_SPAN_CHECK = 8,
+  CUZK_SPAN_PAIRING = 9
+} cuzk_span_kind;
+
+typedef struct {
+  int64_t start_ns, end_ns;
+  uint32_t kind;   /* cuzk_span_kind */
+  uint32_t detail; /* number of the window or pass */
+} cuzk_span;
+
+/* How one call runs; a null pointer means all defaults. */
+typedef struct {
+  uint32_t threads;               /* 0: all processors of this process's affinity mask */
+  uint32_t flags;                 /* 0 */
+  const volatile int32_t *cancel; /* may be null; looked at at least every 50 ms of work */
+  cuzk_span *spans;               /* may be null */
+  uint32_t span_capacity;
+  uint32_t span_count; /* out: spans written; further ones are dropped */
+} cuzk_call;
+
+/* ---- library ---- */
+const char *cuzk_source_hash(void); /* 64 hex digits over kernels/, as tools/source_hash.py computes them */
+const char *cuzk_isa(void);         /* the code path in use: "portable", "bmi2+adx", ... ; CUZK_CPU_FEATURES= limits it */
+const char *cuzk_isa_available(void); /* comma-separated, best last */
+uint32_t cuzk_threads(void);        /* what 0 threads means */
+
+/* ---- fields: element-wise over n elements; for tests, conversion and small work ---- */
+typedef enum {
+  CUZK_ADD = 0, CUZK_SUB = 1, CUZK_MUL = 2, CUZK_SQR = 3, CUZK_NEG = 4,
+  CUZK_INV = 5,       /* the inverse of 0 is 0 */
+  CUZK_TO_MONT = 6,   /* input must be < p */
+  CUZK_FROM_MONT = 7
+} cuzk_op;
+/* out[i] = a[i] op b[i]; b is ignored by unary operations and may be null; out may be a or b. */
+int cuzk_field_op(int curve, int field, int op, void *out, const void *a, const void *b, uint64_t n, cuzk_call *call);
+/* CUZK_E_DATA and *first_bad when one of n elements is not below the modulus. */
+int cuzk_field_check(int curve, int field, const void *a, uint64_t n, uint64_t *first_bad, cuzk_call *call);
+/* counts[0] zeros, counts[1] ones, counts[2] others, of n plain Fr elements. */
+int cuzk_fr_classify(int curve, const void *a, uint64_t n, uint64_t counts[3], cuzk_call *call);
+
+/* ---- curves ---- */
+typedef enum { CUZK_POINT_ADD = 0, CUZK_POINT_DOUBLE = 1, CUZK_POINT_NEG = 2, CUZK_POINT_MUL = 3 } cuzk_point_op_kind;
+/* Affine in, affine out, element-wise. For CUZK_POINT_MUL b holds n plain Fr scalars, else n points or null. */
+int cuzk_point_op(int curve, int group, int op, void *out, const void *a, const void *b, uint64_t n, cuzk_call *call);
+typedef enum { CUZK_POINT_OK = 0, CUZK_POINT_COORDINATE = 1, CUZK_POINT_OFF_CURVE = 2, CUZK_POINT_SUBGROUP = 3 } cuzk_point_fault;
+/* Coordinates below q and on the curve (infinity passes); with check_subgroup non-zero also of order r.
+ * CUZK_E_DATA with the lowest bad index and its cuzk_point_fault. */
+int cuzk_points_check(int curve, int group, const void *points, uint64_t n, int check_subgroup, uint64_t *first_bad,
+                      int *fault, cuzk_call *call);
+
+/* ---- NTT over Fr, Montgomery form, in place ---- */
+/* omega_k, the root of unity of order 2^k, is snarkjs's: nqr^((r-1)/2^s) squared s-k times, nqr the smallest non-residue
+ * (counted from 2), s the two-adicity. */
+typedef enum {
+  CUZK_NTT_INVERSE = 1,      /* also scales by 1/n */
+  CUZK_NTT_IN_REVERSED = 2,  /* input in bit-reversed order */
+  CUZK_NTT_OUT_REVERSED = 4  /* output in bit-reversed order; with neither flag natural order on both sides */
+} cuzk_ntt_flags;
+uint64_t cuzk_ntt_table_bytes(int curve, uint32_t log_n);
+/* Fills the table of twiddles that the transforms of size 2^log_n need, forward, inverse and coset. */
+int cuzk_ntt_table(int curve, uint32_t log_n, void *table, cuzk_call *call);
+int cuzk_ntt(int curve, void *data, uint32_t log_n, int flags, const void *table, cuzk_call *call);
+/* data[i] *= g^i (or g^-i), g = omega_{log_n+1}, or the field's shift (nqr^2... as snarkjs) where log_n equals s;
+ * reversed != 0: data is in bit-reversed order. */
+int cuzk_coset_scale(int curve, void *data, uint32_t log_n, int inverse, int reversed, const void *table, cuzk_call *call);
+/* Values on the domain in, values on the odd coset out, natural order on both sides: inverse NTT, coset scale, NTT,
+ * without bit reversal. */
+int cuzk_coset_extend(int curve, void *data, uint32_t log_n, const void *table, cuzk_call *call);
+
+/* ---- Groth16 vectors ---- */
+/* Section 4 of a zkey: n entries of 44 bytes {u32 matrix, u32 constraint, u32 signal, coefficient * R^2 mod r}. */
+/* Checks matrix < 2, constraint < domain, signal < n_vars, coefficient < r; *sorted != 0 when constraints never
+ * decrease within the list; nonzeros[0..1] counts entries of A and B. CUZK_E_DATA with *first_bad. */
+int cuzk_coefficients_check(int curve, const void *entries, uint64_t n, uint64_t n_vars, uint64_t domain, int *sorted,
+                            uint64_t nonzeros[2], uint64_t *first_bad, cuzk_call *call);
+/* Writes order[0..n), entry numbers ordered by constraint, for lists that are not sorted. scratch: (domain + 1) * 8 bytes. */
+int cuzk_coefficients_order(const void *entries, uint64_t n, uint64_t domain, uint32_t *order, void *scratch, cuzk_call *call);
+/* a = A*w, b = B*w, c = a o b, each `domain` elements in Montgomery form; w: n_vars plain elements; order: null when sorted.
+ * a, b, c are written whole (zero where no entry stands); c may be null. */
+int cuzk_evaluate(int curve, const void *entries, uint64_t n, const uint32_t *order, const void *w, uint64_t domain, void *a,
+                  void *b, void *c, cuzk_call *call);
+/* a = a*b - c, leaving Montgomery form: the scalars of the H query in snarkjs's basis. */
+int cuzk_h_join(int curve, void *a, const void *b, const void *c, uint64_t n, cuzk_call *call);
+
+/* ---- MSM ---- */
+/* out = sum scalars[i] * points[i], affine; scalars plain and below r; n may be 0. */
+uint64_t cuzk_msm_scratch_bytes(int curve, int group, uint64_t n, uint32_t threads);
+int cuzk_msm(int curve, int group, const void *points, const void *scalars, uint64_t n, void *out, void *scratch,
+             uint64_t scratch_bytes, cuzk_call *call);
+/* The same by double-and-add, one thread: what the fast paths are tested against. */
+int cuzk_msm_reference(int curve, int group, const void *points, const void *scalars, uint64_t n, void *out);
+
+/* ---- pairing ---- */
+/* *is_one != 0 when the product of e(p[i], q[i]) over n pairs is 1. Points must be on their curves and of order r. */
+int cuzk_pairing_check(int curve, const void *p, const void *q, uint64_t n, int *is_one, cuzk_call *call);
+/* e(p, q) after the final exponentiation, 12 Fq coefficients, plain, of the tower Fq12 = Fq6[w], Fq6 = Fq2[v]:
+ * c0.c0.c0, c0.c0.c1, c0.c1.c0, ... c1.c2.c1. */
+int cuzk_pairing(int curve, const void *p, const void *q, void *out, cuzk_call *call);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
