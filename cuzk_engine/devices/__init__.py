@@ -1,0 +1,1 @@
+"""Devices that prove: the protocol in ``base``, the CPU in ``cpu``."""

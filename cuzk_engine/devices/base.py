@@ -1,0 +1,198 @@
+"""The device protocol: what the proving pipeline may ask of a device, whatever it is.
+
+The pipeline allocates buffers (each with a purpose and an owner), uploads into them, launches named operations on them, waits for events,
+downloads small results and frees. On a GPU, ``upload`` and ``launch`` enqueue on a stream and return; on the CPU they have happened
+when they return. Code that waits on the returned events is right on both. A device knows nothing of jobs' meaning, files or settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from cuzk_engine.curves import Curve
+from cuzk_engine.events import Event as EngineEvent
+from cuzk_engine.events import Purpose
+
+Bytes = npt.NDArray[np.uint8]
+EventSink = Callable[[EngineEvent], None]
+"""Receives every span, allocation and incident; must be quick and callable from any thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whom an allocation, transfer or launch is for."""
+
+    job: str = ""
+    partition: int = -1
+    worker: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """What a device is. ``capacity`` in bytes; ``inert_settings`` are settings that make no difference on it."""
+
+    id: str
+    kind: str  # "cpu" | "cuda"
+    name: str
+    capacity: int
+    capacity_source: str
+    isa: str = ""
+    uuid: str = ""
+    bus_id: str = ""
+    inert_settings: tuple[str, ...] = ()
+
+
+class Buffer(Protocol):
+    """Memory of a device. ``free`` may be called twice; a buffer is a context manager that frees."""
+
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def purpose(self) -> Purpose: ...
+    def free(self) -> None: ...
+    def __enter__(self) -> Buffer: ...
+    def __exit__(self, *exc: object) -> None: ...
+
+
+class DeviceEvent(Protocol):
+    """A point in a device's work. ``wait`` blocks the calling thread without the interpreter lock."""
+
+    def wait(self) -> None: ...
+    def done(self) -> bool: ...
+
+
+class CancelToken:
+    """A flag that native calls look at; set from any thread. ``address`` is that of an int32."""
+
+    def __init__(self) -> None:
+        self._flag = np.zeros(1, dtype=np.int32)
+
+    @property
+    def address(self) -> int:
+        return int(self._flag.ctypes.data)
+
+    @property
+    def is_set(self) -> bool:
+        return bool(self._flag[0])
+
+    def set(self) -> None:
+        self._flag[0] = 1
+
+
+# ---- operations: one frozen dataclass each, `launch` takes any of them ----
+# Vectors are of Fr, n * 32 bytes, Montgomery form unless said otherwise.
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluate:
+    """a = A·w, b = B·w, c = a∘b over the ``domain`` rows; ``witness`` plain, ``coefficients`` as section 4 of a zkey (n, 44)."""
+
+    curve: Curve
+    coefficients: Bytes
+    order: npt.NDArray[np.uint32] | None
+    witness: Buffer
+    a: Buffer
+    b: Buffer
+    c: Buffer
+    domain: int
+
+
+@dataclass(frozen=True, slots=True)
+class NttTable:
+    """Fill ``table`` with the twiddles of size 2^log_n."""
+
+    curve: Curve
+    log_n: int
+    table: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class CosetExtend:
+    """Values on the domain → values on the odd coset, in place, natural order on both sides."""
+
+    curve: Curve
+    data: Buffer
+    log_n: int
+    table: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class HJoin:
+    """a = a∘b − c, leaving Montgomery form: the scalars of the H query in snarkjs's basis."""
+
+    curve: Curve
+    a: Buffer
+    b: Buffer
+    c: Buffer
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Msm:
+    """result = Σ scalars[i]·points[i], one affine point in Montgomery form. ``points`` (n, point bytes) may be mapped from the key file;
+    ``scalars`` plain, ``n`` of them starting at element ``offset`` of the buffer."""
+
+    curve: Curve
+    group: int  # 1 or 2
+    points: Bytes
+    scalars: Buffer
+    offset: int
+    n: int
+    result: Buffer
+
+
+Operation = Evaluate | NttTable | CosetExtend | HJoin | Msm
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """A ledger's state: bytes now and at the peak, by purpose and in sum."""
+
+    capacity: int
+    used: int
+    peak: int
+    by_purpose: dict[str, int] = field(default_factory=dict)
+
+
+class Device(Protocol):
+    """See the module's text. Every method may be called from several worker threads; ``compute_lock`` serialises kernels."""
+
+    @property
+    def info(self) -> DeviceInfo: ...
+
+    def allocate(self, nbytes: int, purpose: Purpose, owner: Owner) -> Buffer:
+        """``nbytes`` ≥ 0 of uninitialised memory. Raises OutOfDeviceMemoryError with the numbers; nothing is kept then."""
+        ...
+
+    def upload(self, target: Buffer, source: Bytes, kind: str, owner: Owner) -> DeviceEvent:
+        """Copies host bytes to the start of ``target``; a span of ``kind`` on lane h2d. ``source`` must stay until the event is done."""
+        ...
+
+    def download(self, source: Buffer, nbytes: int, kind: str, owner: Owner) -> bytes:
+        """The first ``nbytes`` of ``source``, waited for; a span on lane d2h."""
+        ...
+
+    def launch(self, operation: Operation, owner: Owner, cancel: CancelToken, after: DeviceEvent | None = None) -> DeviceEvent:
+        """Runs ``operation`` after ``after``; spans on lane compute. Scratch it needs is taken from the ledger for its duration.
+        Raises CancelledError when ``cancel`` was set."""
+        ...
+
+    def scratch_bytes(self, operation_type: type[Any], curve: Curve, group: int, n: int) -> int:
+        """What ``launch`` of such an operation will take as scratch, for the plan."""
+        ...
+
+    def compute_lock(self, owner: Owner) -> AbstractContextManager[None]:
+        """Held while kernels of one partition run; emits lock.wait and lock.held spans."""
+        ...
+
+    def memory(self) -> MemoryUse: ...
+
+    def close(self) -> None:
+        """Gives back everything; further calls raise."""
+        ...
