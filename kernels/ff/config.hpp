@@ -1,0 +1,26 @@
+// What every header under kernels/ agrees on.
+//
+// The templates are compiled several times, once for each code path of the processor (see CMakeLists.txt), each time into a
+// namespace of its own, so that no linker can mix up two instances that were built with different instructions:
+//   CUZK_PATH       the namespace: portable, adx, ifma, ...
+//   CUZK_PATH_ADX   set where bmi2 and adx may be used
+//   CUZK_PATH_IFMA  set where, on top of those, AVX-512 F, DQ, VL, BW and IFMA may be used
+// Files named *_path.cpp are compiled once for each path, all others once.
+#pragma once
+
+#ifndef CUZK_PATH
+#define CUZK_PATH portable
+#endif
+
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+#define CUZK_HD __host__ __device__
+#define CUZK_INLINE __forceinline__
+#else
+#define CUZK_HD
+#define CUZK_INLINE inline __attribute__((always_inline))
+#endif
+
+#if !defined(__CUDACC_RTC__)
+#include <stddef.h>
+#include <stdint.h>
+#endif
