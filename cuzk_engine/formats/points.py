@@ -1,0 +1,41 @@
+"""Points between snarkjs's bytes (affine, little-endian, Montgomery form, infinity all zero) and plain integers.
+
+A conversion of the form only: whether a point lies on its curve is not looked at here.
+"""
+
+from __future__ import annotations
+
+from cuzk_engine.curves import Curve, G1Point, G2Point
+
+
+def decode_g1(curve: Curve, raw: bytes) -> G1Point:
+    """`curve.g1_bytes` bytes, coordinates below q, to plain (x, y)."""
+    x, y = _decode(curve, raw, 2)
+    return x, y
+
+
+def decode_g2(curve: Curve, raw: bytes) -> G2Point:
+    """`curve.g2_bytes` bytes, coordinates below q, to plain ((x0, x1), (y0, y1))."""
+    x0, x1, y0, y1 = _decode(curve, raw, 4)
+    return (x0, x1), (y0, y1)
+
+
+def encode_g1(curve: Curve, point: G1Point) -> bytes:
+    """Plain coordinates below q to `curve.g1_bytes` bytes."""
+    return b"".join(_encode(curve, value) for value in point)
+
+
+def encode_g2(curve: Curve, point: G2Point) -> bytes:
+    """Plain coordinates below q to `curve.g2_bytes` bytes."""
+    return b"".join(_encode(curve, value) for coordinate in point for value in coordinate)
+
+
+def _decode(curve: Curve, raw: bytes, count: int) -> list[int]:
+    if len(raw) != count * curve.n8q:
+        raise ValueError(f"{len(raw)} bytes, expected {count * curve.n8q}")
+    parts = (raw[start : start + curve.n8q] for start in range(0, len(raw), curve.n8q))
+    return [int.from_bytes(part, "little") * curve.fq_montgomery_inverse % curve.q for part in parts]
+
+
+def _encode(curve: Curve, value: int) -> bytes:
+    return (value * curve.fq_montgomery % curve.q).to_bytes(curve.n8q, "little")

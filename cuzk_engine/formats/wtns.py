@@ -1,0 +1,135 @@
+"""Witnesses (.wtns): the values of all signals of a circuit, plain, little-endian, the constant 1 first.
+
+Values are secret. No message here contains one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cuzk_engine.curves import SUPPORTED, Curve, curve_by_r, describe_prime
+from cuzk_engine.errors import FormatError
+from cuzk_engine.formats.container import Container, Cursor, FormatSpec
+from cuzk_engine.formats.source import COPY_BELOW, Bytes, BytesLike, SourceFile
+from cuzk_engine.formats.zkey import ZKey
+
+Limbs = npt.NDArray[np.uint64]
+
+WTNS_SPEC: Final = FormatSpec(
+    magic=b"wtns",
+    noun="a witness (wtns)",
+    version=2,
+    names={1: "header", 2: "values"},
+    needed=(1, 2),
+)
+_CHUNK_ROWS: Final = 1 << 16  # bounds the temporary arrays of a check to a few MB
+
+
+@dataclass(frozen=True, eq=False)
+class Witness:
+    """A witness whose values are all below r, the first being 1."""
+
+    source: SourceFile
+    curve: Curve
+    raw: Bytes  # (n, 32), a view of the file
+
+    @classmethod
+    def open(cls, path: Path | str, *, copy_below: int = COPY_BELOW) -> Witness:
+        """Maps or copies the file and checks it whole; raises FormatError (IncompleteFileError)."""
+        return cls.from_source(SourceFile.open(path, copy_below=copy_below))
+
+    @classmethod
+    def from_buffer(cls, data: BytesLike, name: str = "witness") -> Witness:
+        """A witness that came another way, as the bytes of a .wtns file; not copied."""
+        return cls.from_source(SourceFile.from_buffer(data, name))
+
+    @classmethod
+    def from_source(cls, source: SourceFile) -> Witness:
+        container = Container.parse(source, WTNS_SPEC)
+        curve, count = read_header(container)
+        container.check_size(2, count * curve.n8r, f"{count:,} values of {curve.n8r} bytes")
+        raw = container.view(2).reshape(count, curve.n8r)
+        if count == 0:
+            container.fail("has no values, expected at least the constant 1")
+        bad = first_not_below(as_limbs(raw), curve.r)
+        if bad is not None:
+            container.fail(f"value {bad:,} is not below the prime of {curve.title}'s scalar field")
+        if int.from_bytes(raw[0].tobytes(), "little") != 1:
+            container.fail("the first value is not 1, which every witness starts with")
+        return cls(source, curve, raw)
+
+    def __repr__(self) -> str:
+        return f"<Witness {self.path}: {self.curve.title}, {len(self)} values>"
+
+    def __len__(self) -> int:
+        return int(self.raw.shape[0])
+
+    @property
+    def path(self) -> str:
+        return self.source.path
+
+    @property
+    def values(self) -> Limbs:
+        """(n, 4) plain values as 64-bit limbs, least significant first; a view, aligned to 4 bytes only."""
+        return as_limbs(self.raw)
+
+    def public_values(self, n_public: int) -> tuple[int, ...]:
+        """The outputs and public inputs: values 1 to `n_public`."""
+        return tuple(int.from_bytes(row.tobytes(), "little") for row in self.raw[1 : n_public + 1])
+
+
+def check_witness(zkey: ZKey, witness: Witness) -> None:
+    """Raises FormatError when the witness cannot belong to the key: another curve or another number of values."""
+    if witness.curve is not zkey.curve:
+        raise FormatError(
+            witness.path,
+            f"witness is for {witness.curve.title}, the key {zkey.path} for {zkey.curve.title}",
+        )
+    if len(witness) != zkey.n_vars:
+        raise FormatError(
+            witness.path,
+            f"witness has {len(witness):,} values, the circuit of the key {zkey.path} has {zkey.n_vars:,} signals",
+        )
+
+
+def read_header(container: Container) -> tuple[Curve, int]:
+    """Curve and number of values, from section 1."""
+    cursor = Cursor(container, 1)
+    size, prime = cursor.prime("the prime")
+    curve = curve_by_r(prime)
+    if curve is None:
+        container.fail(f"field is not supported: {describe_prime(prime)}; expected the scalar field of {SUPPORTED}")
+    if size != curve.n8r:
+        container.fail(f"values of {size} bytes, expected {curve.n8r} on {curve.title}")
+    count = cursor.u32("the number of values")
+    cursor.finish()
+    return curve, count
+
+
+def as_limbs(raw: Bytes) -> Limbs:
+    """(n, 32) bytes as (n, 4) 64-bit limbs, least significant first, without copying."""
+    return raw.view("<u8")
+
+
+def first_not_below(values: Limbs, modulus: int) -> int | None:
+    """Index of the first of (n, 4) little-endian values that is not below the modulus (of 4 limbs)."""
+    limbs = np.array([(modulus >> (64 * index)) & (2**64 - 1) for index in range(4)], dtype=np.uint64)
+    for start in range(0, len(values), _CHUNK_ROWS):
+        chunk = values[start : start + _CHUNK_ROWS]
+        # Almost every value is settled by its top limb; the others are compared from the top down.
+        open_rows = np.flatnonzero(chunk[:, 3] >= limbs[3])
+        rest = chunk[open_rows]
+        below = np.zeros(len(rest), dtype=bool)
+        equal = np.ones(len(rest), dtype=bool)
+        for index in (3, 2, 1, 0):
+            below |= equal & (rest[:, index] < limbs[index])
+            equal &= rest[:, index] == limbs[index]
+        bad = open_rows[~below]
+        if bad.size:
+            return start + int(bad[0])
+    return None
