@@ -114,7 +114,7 @@ def fq2_limbs(value: Fq2, curve: Curve) -> str:
 def digit_array(name: str, comment: str, digits: list[int]) -> list[str]:
     rows = [", ".join(str(d) for d in digits[i : i + 32]) for i in range(0, len(digits), 32)]
     body = ",\n    ".join(rows)
-    return [f"  /* {comment}, most significant digit first. */", f"  static constexpr int8_t {name}[{len(digits)}] = {{",
+    return [f"  // {comment}, most significant digit first.", f"  static constexpr int8_t {name}[{len(digits)}] = {{",
             f"    {body}}};"]
 
 
@@ -128,13 +128,13 @@ def curve_lines(curve: Curve) -> list[str]:
     assert all(g[1] == 0 for g in gamma2)
     assert (q**12 - 1) % curve.r == 0 and (q**6 - 1) % curve.r != 0 and (q**4 - 1) % curve.r != 0
     lines = [f"struct {curve.name}PairingConstants {{", f"  static constexpr int kLimbs = {curve.limbs};",
-             "  /* xi^(i (q - 1) / 6), i = 1 to 5: w^(i q) = kFrobenius1[i - 1] * w^i. */",
+             "  // xi^(i (q - 1) / 6), i = 1 to 5: w^(i q) = kFrobenius1[i - 1] * w^i.",
              f"  static constexpr uint64_t kFrobenius1[5][2][{curve.limbs}] = {{",
              ",\n".join("  " + fq2_limbs(g, curve) for g in gamma1) + "};",
-             "  /* xi^(i (q^2 - 1) / 6), i = 1 to 5, all in Fq. */",
+             "  // xi^(i (q^2 - 1) / 6), i = 1 to 5, all in Fq.",
              f"  static constexpr uint64_t kFrobenius2[5][{curve.limbs}] = {{",
              ",\n".join("   " + limbs(g[0], curve) for g in gamma2) + "};",
-             "  /* 3 b of the twist. */",
+             "  // 3 b of the twist.",
              f"  static constexpr uint64_t kTwist3B[2][{curve.limbs}] = {{",
              "   " + limbs(3 * curve.twist_b[0], curve) + ",\n   " + limbs(3 * curve.twist_b[1], curve) + "};"]
     if curve.name == "Bn254":
@@ -147,8 +147,8 @@ def curve_lines(curve: Curve) -> list[str]:
 
 
 def header() -> str:
-    lines = ["/* Printed by tools/pairing_constants.py, which derives and checks them; do not edit.",
-             " * Field elements are in Montgomery form, least significant limb first. */", "#pragma once",
+    lines = ["// Printed by tools/pairing_constants.py, which derives and checks them; do not edit.",
+             "// Field elements are in Montgomery form, least significant limb first.", "#pragma once",
              "#include <cstdint>", "", "namespace cuzk {", "",
              *curve_lines(bn254()), *curve_lines(bls12_381()), "}  // namespace cuzk", ""]
     return "\n".join(lines)

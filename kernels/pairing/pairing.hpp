@@ -1,28 +1,26 @@
-/* Optimal ate pairings of BN254 and BLS12-381: Miller loops over several pairs with shared squarings, and the final
- * exponentiation. The value is exactly f^((q^12 - 1) / r): no hidden extra exponent.
- *
- * Sources:
- *   [V]    Vercauteren: Optimal pairings, IEEE Trans. Inf. Theory 2010
- *   [CLN]  Costello, Lange, Naehrig: Faster pairing computations on curves with high-degree twists, PKC 2010
- *   [AKLGL] Aranha, Karabina, Longa, Gebotys, Lopez: Faster explicit formulas for computing pairings over ordinary curves,
- *          EUROCRYPT 2011
- *   [SBCDK] Scott, Benger, Charlemagne, Dominguez Perez, Kachisa: On the final exponentiation for calculating pairings on
- *          ordinary elliptic curves, Pairing 2009
- *   [FKR]  Fuentes-Castaneda, Knapp, Rodriguez-Henriquez: Faster hashing to G2, SAC 2011 (a shorter chain for BN curves,
- *          for a multiple of the exponent; not used, since the standard value is wanted)
- *   [HHT]  Hayashida, Hayasaka, Teruya: Efficient final exponentiation via cyclotomic structure for pairings over families of
- *          elliptic curves, eprint 2020/875
- */
+// Optimal ate pairings of BN254 and BLS12-381: Miller loops over several pairs with shared squarings, and the final
+// exponentiation. The value is exactly f^((q^12 - 1) / r): no hidden extra exponent.
+//
+// Sources:
+//   [V]    Vercauteren: Optimal pairings, IEEE Trans. Inf. Theory 2010
+//   [CLN]  Costello, Lange, Naehrig: Faster pairing computations on curves with high-degree twists, PKC 2010
+//   [AKLGL] Aranha, Karabina, Longa, Gebotys, Lopez: Faster explicit formulas for computing pairings over ordinary curves,
+//          EUROCRYPT 2011
+//   [SBCDK] Scott, Benger, Charlemagne, Dominguez Perez, Kachisa: On the final exponentiation for calculating pairings on
+//          ordinary elliptic curves, Pairing 2009
+//   [FKR]  Fuentes-Castaneda, Knapp, Rodriguez-Henriquez: Faster hashing to G2, SAC 2011 (a shorter chain for BN curves,
+//          for a multiple of the exponent; not used, since the standard value is wanted)
+//   [HHT]  Hayashida, Hayasaka, Teruya: Efficient final exponentiation via cyclotomic structure for pairings over families of
+//          elliptic curves, eprint 2020/875
 #pragma once
-#include <cstddef>
-#include <cstdint>
-
+#include "../ec/curves.hpp"
 #include "constants.hpp"
 #include "tower.hpp"
 
 namespace cuzk {
+namespace CUZK_PATH {
 
-/* f^e in the cyclotomic subgroup; digits of e in {-3, -1, 0, 1, 3}, most significant first, the first 1. */
+// f^e in the cyclotomic subgroup; digits of e in {-3, -1, 0, 1, 3}, most significant first, the first 1.
 template <class T, size_t N>
 Fq12<T> cyclotomic_pow(const Fq12<T> &f, const int8_t (&digits)[N]) {
   bool wide = false;
@@ -33,18 +31,19 @@ Fq12<T> cyclotomic_pow(const Fq12<T> &f, const int8_t (&digits)[N]) {
     result = result.cyclotomic_sqr();
     if (digits[i] == 0) continue;
     const Fq12<T> &power = digits[i] == 3 || digits[i] == -3 ? cube : f;
-    result = result * (digits[i] < 0 ? power.conj() : power);
+    result = result * (digits[i] < 0 ? power.conjugate() : power);
   }
   return result;
 }
 
-/* BN254: xi = 9 + u, D-type twist y^2 = x^3 + 3 / xi, x > 0. */
+// BN254: xi = 9 + u, D-type twist y^2 = x^3 + 3 / xi, x > 0.
 struct Bn254Tower {
+  using Curve = Bn254;
   using Fq = Bn254Fq;
   using Fq2 = Bn254Fq2;
   using Constants = Bn254PairingConstants;
   static constexpr bool kTwistD = true;
-  static constexpr bool kFrobeniusSteps = true; /* the Miller loop ends with two additions */
+  static constexpr bool kFrobeniusSteps = true;  // the Miller loop ends with two additions
 
   static Fq2 mul_xi(const Fq2 &a) {
     const Fq2 a8 = a.dbl().dbl().dbl();
@@ -52,7 +51,7 @@ struct Bn254Tower {
   }
   static Fq2 mul_twist_3b(const Fq2 &a) { return a * from_limbs<Fq2>(Constants::kTwist3B); }
 
-  /* f^((q^4 - q^2 + 1) / r) by the addition chain of [SBCDK], exact. */
+  // f^((q^4 - q^2 + 1) / r) by the addition chain of [SBCDK], exact.
   static Fq12<Bn254Tower> hard_part(const Fq12<Bn254Tower> &f) {
     using F12 = Fq12<Bn254Tower>;
     const F12 fx = cyclotomic_pow(f, Constants::kX);
@@ -60,21 +59,22 @@ struct Bn254Tower {
     const F12 fx3 = cyclotomic_pow(fx2, Constants::kX);
     const F12 fx2q = fx2.frobenius1();
     const F12 y0 = f.frobenius1() * f.frobenius2() * f.frobenius3();
-    const F12 y1 = f.conj();
+    const F12 y1 = f.conjugate();
     const F12 y2 = fx2.frobenius2();
-    const F12 y3 = fx.frobenius1().conj();
-    const F12 y4 = (fx * fx2q).conj();
-    const F12 y5 = fx2.conj();
-    const F12 y6 = (fx3 * fx3.frobenius1()).conj();
-    /* y0 y1^2 y2^6 y3^12 y4^18 y5^30 y6^36 */
+    const F12 y3 = fx.frobenius1().conjugate();
+    const F12 y4 = (fx * fx2q).conjugate();
+    const F12 y5 = fx2.conjugate();
+    const F12 y6 = (fx3 * fx3.frobenius1()).conjugate();
+    // y0 y1^2 y2^6 y3^12 y4^18 y5^30 y6^36
     const F12 t0 = y6.cyclotomic_sqr() * y4 * y5;
     const F12 t1 = ((y3 * y5 * t0).cyclotomic_sqr() * (t0 * y2)).cyclotomic_sqr();
     return (t1 * y1).cyclotomic_sqr() * (t1 * y0);
   }
 };
 
-/* BLS12-381: xi = 1 + u, M-type twist y^2 = x^3 + 4 xi, x < 0. */
+// BLS12-381: xi = 1 + u, M-type twist y^2 = x^3 + 4 xi, x < 0.
 struct Bls12_381Tower {
+  using Curve = Bls12_381;
   using Fq = Bls12_381Fq;
   using Fq2 = Bls12_381Fq2;
   using Constants = Bls12_381PairingConstants;
@@ -87,26 +87,26 @@ struct Bls12_381Tower {
     return a4.dbl() + a4;
   }
 
-  /* f^((q^4 - q^2 + 1) / r) = (f^((x - 1)^2 / 3))^((x + q) (x^2 + q^2 - 1)) f [HHT]. The usual saving of raising
-   * to three times this exponent is not taken; the division by 3 costs about a dozen multiplications. */
+  // f^((q^4 - q^2 + 1) / r) = (f^((x - 1)^2 / 3))^((x + q) (x^2 + q^2 - 1)) f [HHT]. The usual saving of raising
+  // to three times this exponent is not taken; the division by 3 costs about a dozen multiplications.
   static Fq12<Bls12_381Tower> hard_part(const Fq12<Bls12_381Tower> &f) {
     using F12 = Fq12<Bls12_381Tower>;
-    const F12 third = cyclotomic_pow(f, Constants::kThird);            /* (1 - x) / 3 */
-    const F12 a = cyclotomic_pow(third, Constants::kLoop) * third;     /* times (1 - x) */
-    const F12 b = cyclotomic_pow(a, Constants::kLoop).conj() * a.frobenius1();
+    const F12 third = cyclotomic_pow(f, Constants::kThird);            // (1 - x) / 3
+    const F12 a = cyclotomic_pow(third, Constants::kLoop) * third;     // times (1 - x)
+    const F12 b = cyclotomic_pow(a, Constants::kLoop).conjugate() * a.frobenius1();
     const F12 bx2 = cyclotomic_pow(cyclotomic_pow(b, Constants::kLoop), Constants::kLoop);
-    return bx2 * b.frobenius2() * b.conj() * f;
+    return bx2 * b.frobenius2() * b.conjugate() * f;
   }
 };
 
-/* f^((q^12 - 1) / r), f not zero. */
+// f^((q^12 - 1) / r), f not zero.
 template <class T>
 Fq12<T> final_exponentiation(const Fq12<T> &f) {
-  const Fq12<T> g = f.conj() * f.inverse(); /* q^6 - 1 */
-  return T::hard_part(g.frobenius2() * g);  /* q^2 + 1: now in the cyclotomic subgroup */
+  const Fq12<T> g = f.conjugate() * f.inverse();  // q^6 - 1
+  return T::hard_part(g.frobenius2() * g);  // q^2 + 1: now in the cyclotomic subgroup
 }
 
-/* One pair (P, Q), neither at infinity, on its way through the Miller loop. */
+// One pair (P, Q), neither at infinity, on its way through the Miller loop.
 template <class T>
 class MillerPair {
  public:
@@ -114,11 +114,10 @@ class MillerPair {
   using F2 = typename T::Fq2;
 
   MillerPair() = default;
-  MillerPair(const F &px, const F &py, const F2 &qx, const F2 &qy)
-      : px_(px), py_(py), qx_(qx), qy_(qy), x_(qx), y_(qy), z_(F2::one()) {}
+  MillerPair(const Affine<F> &p, const Affine<F2> &q) : p_(p), q_(q), x_(q.x), y_(q.y), z_(F2::one()) {}
 
-  /* R = 2 R, f = f * (tangent at R, evaluated at P). Homogeneous coordinates [CLN, AKLGL], scaled by 4 so that nothing
-   * is halved: 3 M + 6 S and two products with P's coordinates. */
+  // R = 2 R, f = f * (tangent at R, evaluated at P). Homogeneous coordinates [CLN, AKLGL], scaled by 4 so that nothing
+  // is halved: 3 M + 6 S and two products with P's coordinates.
   void double_step(Fq12<T> &f) {
     const F2 xy = x_ * y_, b = y_.sqr(), c = z_.sqr(), j = x_.sqr();
     const F2 e = T::mul_twist_3b(c), e3 = e.dbl() + e, e_sqr = e.sqr();
@@ -129,15 +128,15 @@ class MillerPair {
     multiply_line(f, -h, j.dbl() + j, e - b);
   }
 
-  /* R = R + Q or R - Q, f = f * (line through R and that point, evaluated at P) [AKLGL]. */
-  void add_step(Fq12<T> &f, bool negative) { add_point(f, qx_, negative ? -qy_ : qy_); }
+  // R = R + Q or R - Q, f = f * (line through R and that point, evaluated at P) [AKLGL].
+  void add_step(Fq12<T> &f, bool negative) { add_point(f, q_.x, negative ? -q_.y : q_.y); }
 
-  /* The two additions that end the loop of a BN curve: pi(Q), then -pi^2(Q) [V]. */
+  // The two additions that end the loop of a BN curve: pi(Q), then -pi^2(Q) [V].
   void frobenius_steps(Fq12<T> &f) {
     const auto &g1 = T::Constants::kFrobenius1;
     const auto &g2 = T::Constants::kFrobenius2;
-    add_point(f, qx_.conj() * from_limbs<F2>(g1[1]), qy_.conj() * from_limbs<F2>(g1[2]));
-    add_point(f, qx_.mul_fq(from_limbs<F>(g2[1])), -qy_.mul_fq(from_limbs<F>(g2[2])));
+    add_point(f, q_.x.conjugate() * from_limbs<F2>(g1[1]), q_.y.conjugate() * from_limbs<F2>(g1[2]));
+    add_point(f, q_.x * from_limbs<F>(g2[1]), -q_.y * from_limbs<F>(g2[2]));
   }
 
  private:
@@ -151,29 +150,29 @@ class MillerPair {
     multiply_line(f, lambda, -theta, theta * qx - lambda * qy);
   }
 
-  /* f times at_y yP + at_x xP w + constant w^3 (D-type; for an M-type twist the line is multiplied by w^3, which lies in
-   * a proper subfield and vanishes in the final exponentiation). */
+  // f times at_y yP + at_x xP w + constant w^3 (D-type; for an M-type twist the line is multiplied by w^3, which lies in
+  // a proper subfield and vanishes in the final exponentiation).
   void multiply_line(Fq12<T> &f, const F2 &at_y, const F2 &at_x, const F2 &constant) const {
-    const F2 ly = at_y.mul_fq(py_), lx = at_x.mul_fq(px_);
+    const F2 ly = at_y * p_.y, lx = at_x * p_.x;
     if constexpr (T::kTwistD)
       f = f.mul_034(ly, lx, constant);
     else
       f = f.mul_014(constant, lx, ly);
   }
 
-  F px_, py_;
-  F2 qx_, qy_;
-  F2 x_, y_, z_; /* R = (x_/z_, y_/z_) on the twist */
+  Affine<F> p_;
+  Affine<F2> q_;
+  F2 x_, y_, z_;  // R = (x_/z_, y_/z_) on the twist
 };
 
-/* The product of the Miller functions f_{6x+2,Q} l l (BN254) or f_{x,Q} (BLS12-381) at P of n pairs [V]; 1 for n = 0. No
- * exceptional case arises in the additions for points of order r: every multiple on the way is below r. */
+// The product of the Miller functions f_{6x+2,Q} l l (BN254) or f_{x,Q} (BLS12-381) at P of n pairs [V]; 1 for n = 0. No
+// exceptional case arises in the additions for points of order r: every multiple on the way is below r.
 template <class T>
 Fq12<T> miller_loop(MillerPair<T> *pairs, size_t n) {
   Fq12<T> f = Fq12<T>::one();
   bool first = true;
   for (int8_t digit : T::Constants::kLoop) {
-    if (first) { /* R = Q holds already */
+    if (first) {  // R = Q holds already
       first = false;
       continue;
     }
@@ -187,8 +186,9 @@ Fq12<T> miller_loop(MillerPair<T> *pairs, size_t n) {
     for (size_t i = 0; i < n; i++) pairs[i].frobenius_steps(f);
     return f;
   } else {
-    return f.conj(); /* x < 0: the inverse, up to factors that the final exponentiation removes */
+    return f.conjugate();  // x < 0: the inverse, up to factors that the final exponentiation removes
   }
 }
 
+}  // namespace CUZK_PATH
 }  // namespace cuzk
