@@ -1,0 +1,64 @@
+"""The contracts of pyproject.toml are such that a forbidden import breaks them, and an allowed one does not."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PYPROJECT = Path(__file__).resolve().parent.parent / "pyproject.toml"
+
+PACKAGES = {
+    "cuzk_engine/__init__.py": "",
+    "cuzk_engine/events.py": "",
+    "cuzk_engine/client/__init__.py": "from cuzk_engine.client import wire",
+    "cuzk_engine/client/wire.py": "import grpc",
+    "cuzk_engine/daemon.py": "",
+    "cuzk_gui/__init__.py": "",
+    "cuzk_gui/chart.py": "import pyqtgraph\nfrom cuzk_engine import client\nfrom cuzk_engine.events import __doc__",
+}
+
+FORBIDDEN = {
+    "engine imports Qt": ("cuzk_engine/daemon.py", "from PySide6.QtCore import QObject", "The engine knows neither Qt"),
+    "engine imports the window": ("cuzk_engine/daemon.py", "import cuzk_gui.chart", "The engine knows neither Qt"),
+    "window imports the daemon": ("cuzk_gui/chart.py", "from cuzk_engine import daemon", "only the engine's client"),
+    "window imports a new module": ("cuzk_gui/chart.py", "from cuzk_engine.fresh import x", "only the engine's client"),
+    "window imports CuPy": ("cuzk_gui/chart.py", "import cupy", "reaches no device"),
+    "window imports ctypes": ("cuzk_gui/chart.py", "import ctypes", "reaches no device"),
+    "window imports gRPC": ("cuzk_gui/chart.py", "import grpc", "reaches no device"),
+}
+
+
+def lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Hold the packages that PACKAGES describes, changed as `folder` has them, against the project's contracts."""
+    # The folder comes before what is installed.
+    command = "import sys, importlinter.cli as cli; sys.path.insert(0, ''); cli.lint_imports_command()"
+    options = [str(PYPROJECT), "--no-cache"]
+    return subprocess.run([sys.executable, "-c", command, *options], cwd=folder, capture_output=True, text=True)
+
+
+@pytest.fixture
+def packages(tmp_path: Path) -> Path:
+    for name, text in PACKAGES.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path
+
+
+def test_allowed_imports_pass(packages: Path) -> None:
+    result = lint_imports(packages)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "Contracts: 3 kept, 0 broken." in result.stdout
+
+
+@pytest.mark.parametrize("case", FORBIDDEN)
+def test_forbidden_import_breaks_its_contract(packages: Path, case: str) -> None:
+    name, line, contract = FORBIDDEN[case]
+    (packages / "cuzk_engine/fresh.py").touch()
+    (packages / name).write_text(f"{line}\n{PACKAGES[name]}")
+    result = lint_imports(packages)
+    assert result.returncode == 1, result.stdout + result.stderr
+    broken = [text for text in result.stdout.splitlines() if text.endswith("BROKEN")]
+    assert len(broken) == 1
+    assert contract in broken[0]
