@@ -1,7 +1,7 @@
 """The iden3 container, which .zkey, .wtns and .r1cs share.
 
-4 bytes magic, u32 version, u32 number of sections, then for each section u32 type, u64 size, payload; little-endian. Sections come
-in any order. Types that a reader does not ask for are skipped.
+4 bytes magic, u32 version, u32 number of sections, then for each section u32 type, u64 size, payload; little-endian.
+Sections come in any order. Types that a reader does not ask for are skipped.
 """
 
 from __future__ import annotations

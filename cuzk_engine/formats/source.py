@@ -4,12 +4,12 @@ A mapped file has one weakness that no check removes: when another program cuts 
 beyond the new end raises SIGBUS, which ends the process. What is done about it:
 
 - Files below `COPY_BELOW` are read into memory, so that nothing can happen to them afterwards.
-- `SourceFile.is_unchanged` tells by size, times, device and inode whether the path still leads to the same file; a long-lived
-  process asks before it uses a mapping again, and loads the file anew when the answer is no.
+- `SourceFile.is_unchanged` tells by size, times, device and inode whether the path still leads to the same file; a
+  long-lived process asks before it uses a mapping again, and loads the file anew when the answer is no.
 - Replacing a file by rename, as careful writers do, is harmless: the mapping keeps the old file.
 
-What remains is a file of more than 4 MiB that is truncated in place while it is being read. A process that serves others
-therefore maps keys in a child process that can be started again, or passes a larger `copy_below`.
+What remains is a file of more than 4 MiB that is truncated in place while it is being read. A process that serves
+others therefore maps keys in a child process that can be started again, or passes a larger `copy_below`.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def open_regular(path: Path | str) -> Iterator[tuple[int, os.stat_result]]:
     Raises FormatError for everything else: a missing file, a dangling link, a folder, a pipe, a device, no permission.
     """
     try:
-        # Looked at before it is opened, since opening a pipe or a device can already do something to it. O_NONBLOCK is for
-        # the path that becomes a pipe in between; it has no effect on regular files.
+        # Looked at before it is opened, since opening a pipe or a device can already do something to it. O_NONBLOCK is
+        # for the path that becomes a pipe in between; it has no effect on regular files.
         _refuse_special(path, os.stat(path))
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except (OSError, ValueError) as error:

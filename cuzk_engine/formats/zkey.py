@@ -1,7 +1,7 @@
 """Proving keys as snarkjs writes them (.zkey, Groth16).
 
-Points are affine, coordinates little-endian and in Montgomery form, infinity all zero. The H query is in the Lagrange basis of
-the odd coset of the domain, not in powers of tau.
+Points are affine, coordinates little-endian and in Montgomery form, infinity all zero. The H query is in the Lagrange
+basis of the odd coset of the domain, not in powers of tau.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ COEFFICIENT_BYTES: Final = 44  # u32 matrix (0 A, 1 B), u32 constraint, u32 sign
 class ZKey:
     """A Groth16 proving key whose structure has been checked; points and coefficients are views of the file.
 
-    Structure means: primes, counts, and the exact length of every section. That points lie on their curves and coefficients
-    name existing rows and signals is for the native library to check, once a key.
+    Structure means: primes, counts, and the exact length of every section. That points lie on their curves and
+    coefficients name existing rows and signals is for the native library to check, once a key.
     """
 
     source: SourceFile

@@ -1,0 +1,170 @@
+"""Files written whole or not at all.
+
+A regular file is written under a temporary name in its own folder, flushed to the disk and renamed over the old one.
+On any failure, a full disk or an interruption included, the temporary file is removed and an existing file stays as it
+was. Pipes and devices that exist are written directly, since a rename would replace them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final, NoReturn, Self
+
+from cuzk_engine.errors import CuzkError
+from cuzk_engine.formats.source import reason
+
+_OWN_DESCRIPTOR: Final = re.compile(r"/dev/fd/([0-9]{1,6})|/proc/self/fd/([0-9]{1,6})", re.ASCII)
+_STANDARD: Final = {"/dev/stdout": 1, "/dev/stderr": 2}
+
+
+def write_atomically(path: Path | str, data: bytes | str, *, mode: int | None = None) -> None:
+    """Writes `data` (text as UTF-8) to `path`, all or nothing.
+
+    `mode` are the permission bits; without it an existing file keeps its own and a new one follows the umask. A
+    symbolic link stays, and what it leads to is replaced. Raises CuzkError, one line that names the path.
+    """
+    with PendingFile(path, data, mode=mode) as pending:
+        pending.commit()
+
+
+def write_all_atomically(files: Mapping[Path | str, bytes | str], *, mode: int | None = None) -> None:
+    """Writes several files, none of which appears before all are safely on the disk."""
+    with contextlib.ExitStack() as stack:
+        for pending in [stack.enter_context(PendingFile(path, data, mode=mode)) for path, data in files.items()]:
+            pending.commit()
+
+
+class PendingFile:
+    """Data on the disk beside its target, to be put in place by `commit` and thrown away by the end of the block."""
+
+    def __init__(self, path: Path | str, data: bytes | str, *, mode: int | None = None) -> None:
+        self._path = os.fspath(path)
+        self._data = data.encode("utf-8") if isinstance(data, str) else data
+        self._mode = mode
+        self._target: str | None = None  # None: written directly
+        self._temporary: str | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self._prepare()
+        except BaseException as error:
+            self._discard()
+            if isinstance(error, (OSError, ValueError)):
+                self._fail(error)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._discard()
+
+    def commit(self) -> None:
+        """Makes the data appear under its path."""
+        try:
+            if self._target is None:
+                _write_directly(self._path, self._data)
+                return
+            assert self._temporary is not None
+            os.replace(self._temporary, self._target)
+            self._temporary = None
+            _sync_folder(os.path.dirname(self._target))
+        except OSError as error:
+            self._fail(error)
+
+    def _prepare(self) -> None:
+        if _own_descriptor(self._path) is not None:
+            return
+        existing: os.stat_result | None
+        try:
+            existing = os.stat(self._path)
+        except FileNotFoundError:
+            existing = None
+        if existing is not None and stat.S_ISDIR(existing.st_mode):
+            raise IsADirectoryError(errno.EISDIR, "is a folder")
+        if existing is not None and not stat.S_ISREG(existing.st_mode):
+            return
+        # A link stays a link: what it leads to is replaced, or made where it does not exist yet.
+        target = os.path.realpath(self._path)
+        if existing is not None and not os.access(target, os.W_OK):
+            raise PermissionError(errno.EACCES, "the file is read-only")
+        mode = self._mode if existing is None or self._mode is not None else stat.S_IMODE(existing.st_mode)
+        self._write_temporary(os.path.dirname(target), mode)
+        self._target = target
+
+    def _write_temporary(self, folder: str, mode: int | None) -> None:
+        name = os.path.join(folder, f".cuzk-{secrets.token_hex(8)}.tmp")
+        # Private until it is complete when a mode is asked for; otherwise the system applies the umask.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._temporary = name
+        descriptor = os.open(name, flags, 0o666 if mode is None else 0o600)
+        try:
+            _write_fully(descriptor, self._data)
+            if mode is not None:
+                os.fchmod(descriptor, mode)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _discard(self) -> None:
+        if self._temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(self._temporary)
+            self._temporary = None
+
+    def _fail(self, error: OSError | ValueError) -> NoReturn:
+        code = error.errno if isinstance(error, OSError) else None
+        words = {
+            errno.ENOSPC: "no space left on the device",
+            errno.EDQUOT: "the disk quota is used up",
+            errno.ENXIO: "nobody reads from this pipe",
+        }
+        if code == errno.ENOENT:
+            words[code] = f"the folder {os.path.dirname(os.path.realpath(self._path))} does not exist"
+        raise CuzkError(f"{self._path}: cannot be written: {words.get(code or 0) or reason(error)}") from error
+
+
+def _own_descriptor(path: str) -> int | None:
+    """The descriptor that a path like /dev/stdout stands for; writing to it keeps its position and what was written."""
+    if path in _STANDARD:
+        return _STANDARD[path]
+    match = _OWN_DESCRIPTOR.fullmatch(path)
+    return int(match[1] or match[2]) if match else None
+
+
+def _write_directly(path: str, data: bytes) -> None:
+    own = _own_descriptor(path)
+    if own is not None:
+        _write_fully(own, data)
+        return
+    # O_NONBLOCK: a pipe without a reader is an error at once instead of a wait.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        os.set_blocking(descriptor, True)
+        _write_fully(descriptor, data)
+    finally:
+        os.close(descriptor)
+
+
+def _write_fully(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def _sync_folder(folder: str) -> None:
+    """Makes a rename survive a power cut; not every file system can, and the file is complete either way."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
