@@ -10,10 +10,11 @@ KERNELS := $(shell find kernels -type f)
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 PYTEST := QT_QPA_PLATFORM=offscreen $(BIN)/python -m pytest
 
-# A stamp whose result is gone does not count.
+# A stamp whose result is gone does not count: the library, or a Python that was removed or upgraded under its environment.
 ifeq ($(wildcard $(LIBRARY)),)
 $(shell rm -f $(NATIVE)/stamp)
 endif
+$(shell $(BIN)/python -S -c '' 2>/dev/null || rm -f $(VENV)/stamp-*)
 
 .PHONY: setup run test test-all fuzz lint lock clean distclean
 .DELETE_ON_ERROR:
@@ -54,7 +55,7 @@ distclean: clean
 
 $(VENV)/stamp-venv: tools/find_python tools/check_system.py
 	@python=$$(tools/find_python) && "$$python" tools/check_system.py build && \
-	    { test -x $(BIN)/pip || "$$python" -m venv $(VENV); }
+	    { $(BIN)/python -m pip --version >/dev/null 2>&1 || "$$python" -m venv --clear $(VENV); }
 	@touch $@
 
 $(VENV)/stamp-lock: $(VENV)/stamp-venv requirements/lock.txt
