@@ -80,6 +80,17 @@ struct Fq12 {
   F6 c0, c1;
 
   static Fq12 one() { return {F6::one(), F6::zero()}; }
+
+  // 12 coefficients in plain form: those of 1, v, v^2, w, v w, v^2 w in Fq2.
+  void store_plain(void *out) const {
+    char *p = static_cast<char *>(out);
+    const F2 *const coefficients[] = {&c0.c0, &c0.c1, &c0.c2, &c1.c0, &c1.c1, &c1.c2};
+    for (const F2 *c : coefficients) {
+      c->from_mont().store(p);
+      p += F2::bytes;
+    }
+  }
+
   bool operator==(const Fq12 &b) const { return c0 == b.c0 && c1 == b.c1; }
 
   // Karatsuba, 18 M.

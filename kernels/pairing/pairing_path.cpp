@@ -1,0 +1,77 @@
+// Pairings of the C interface.
+#include "pairing.hpp"
+
+#include "../capi/path_functions.hpp"
+
+namespace cuzk {
+namespace CUZK_PATH {
+
+namespace {
+
+// Pairs that share the squarings of one Miller loop, at most. A squaring costs about half as much as one pair's part of a
+// step, so that more would save little, and the points on their way stay within a few KiB of stack.
+constexpr uint64_t max_group = 8;
+// The fewest, where there are threads for more groups: one pair a thread would do half of its work for the squarings.
+constexpr uint64_t min_group = 2;
+// Products that are kept until they are multiplied by the calling thread.
+constexpr uint64_t max_groups = 32;
+
+template <class F>
+auto with_tower(int curve, F &&f) {
+  return curve == 0 ? f(Bn254Tower{}) : f(Bls12_381Tower{});
+}
+
+// The product of the Miller functions of pairs begin to end - 1, at most max_group of them; infinity counts as 1.
+template <class T>
+Fq12<T> group_product(const char *p, const char *q, uint64_t begin, uint64_t end) {
+  using G1 = typename T::Curve::G1;
+  using G2 = typename T::Curve::G2;
+  MillerPair<T> pairs[max_group];
+  size_t n = 0;
+  for (uint64_t i = begin; i < end; i++) {
+    const G1 a = G1::load(p + i * sizeof(G1));
+    const G2 b = G2::load(q + i * sizeof(G2));
+    if (!a.is_infinity() && !b.is_infinity()) pairs[n++] = MillerPair<T>(a, b);
+  }
+  return miller_loop(pairs, n);
+}
+
+uint64_t group_size(uint64_t n, unsigned threads) {
+  const uint64_t even = (n + threads - 1) / threads;
+  return even < min_group ? min_group : even < max_group ? even : max_group;
+}
+
+}  // namespace
+
+int pairing_check(int curve, const void *p, const void *q, uint64_t n, int *is_one, Run &run) {
+  return with_tower(curve, [&](auto tower) -> int {
+    using T = decltype(tower);
+    SpanTimer span(run, CUZK_SPAN_PAIRING);
+    const uint64_t group = group_size(n, run.threads());
+    Fq12<T> product = Fq12<T>::one();
+    for (uint64_t first = 0; first < n; first += group * max_groups) {
+      Fq12<T> parts[max_groups];
+      const uint64_t left = n - first, count = left < group * max_groups ? left : group * max_groups;
+      const bool done = run.ranges(count, group, [&](uint64_t begin, uint64_t end, unsigned) {
+        parts[begin / group] =
+            group_product<T>(static_cast<const char *>(p), static_cast<const char *>(q), first + begin, first + end);
+      });
+      if (!done) return CUZK_E_CANCELLED;
+      for (uint64_t i = 0; i * group < count; i++) product = product * parts[i];
+    }
+    *is_one = final_exponentiation(product) == Fq12<T>::one();
+    return CUZK_OK;
+  });
+}
+
+int pairing(int curve, const void *p, const void *q, void *out, Run &run) {
+  return with_tower(curve, [&](auto tower) -> int {
+    using T = decltype(tower);
+    SpanTimer span(run, CUZK_SPAN_PAIRING);
+    final_exponentiation(group_product<T>(static_cast<const char *>(p), static_cast<const char *>(q), 0, 1)).store_plain(out);
+    return CUZK_OK;
+  });
+}
+
+}  // namespace CUZK_PATH
+}  // namespace cuzk
