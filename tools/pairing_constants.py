@@ -114,8 +114,11 @@ def fq2_limbs(value: Fq2, curve: Curve) -> str:
 def digit_array(name: str, comment: str, digits: list[int]) -> list[str]:
     rows = [", ".join(str(d) for d in digits[i : i + 32]) for i in range(0, len(digits), 32)]
     body = ",\n    ".join(rows)
-    return [f"  // {comment}, most significant digit first.", f"  static constexpr int8_t {name}[{len(digits)}] = {{",
-            f"    {body}}};"]
+    return [
+        f"  // {comment}, most significant digit first.",
+        f"  static constexpr int8_t {name}[{len(digits)}] = {{",
+        f"    {body}}};",
+    ]
 
 
 def curve_lines(curve: Curve) -> list[str]:
@@ -124,33 +127,44 @@ def curve_lines(curve: Curve) -> list[str]:
     gamma1 = [fq2_pow(xi, i * (q - 1) // 6, q) for i in range(1, 6)]
     gamma2 = [fq2_mul(g, (g[0], -g[1] % q), q) for g in gamma1]
     # xi is neither a square nor a cube: w^6 - xi is irreducible.
-    assert gamma1[2] != (1, 0) and fq2_pow(xi, (q * q - 1) // 2, q) != (1, 0) != fq2_pow(xi, (q * q - 1) // 3, q)
+    assert fq2_pow(xi, (q * q - 1) // 2, q) != (1, 0) != fq2_pow(xi, (q * q - 1) // 3, q)
     assert all(g[1] == 0 for g in gamma2)
     assert (q**12 - 1) % curve.r == 0 and (q**6 - 1) % curve.r != 0 and (q**4 - 1) % curve.r != 0
-    lines = [f"struct {curve.name}PairingConstants {{", f"  static constexpr int kLimbs = {curve.limbs};",
-             "  // xi^(i (q - 1) / 6), i = 1 to 5: w^(i q) = kFrobenius1[i - 1] * w^i.",
-             f"  static constexpr uint64_t kFrobenius1[5][2][{curve.limbs}] = {{",
-             ",\n".join("  " + fq2_limbs(g, curve) for g in gamma1) + "};",
-             "  // xi^(i (q^2 - 1) / 6), i = 1 to 5, all in Fq.",
-             f"  static constexpr uint64_t kFrobenius2[5][{curve.limbs}] = {{",
-             ",\n".join("   " + limbs(g[0], curve) for g in gamma2) + "};",
-             "  // 3 b of the twist.",
-             f"  static constexpr uint64_t kTwist3B[2][{curve.limbs}] = {{",
-             "   " + limbs(3 * curve.twist_b[0], curve) + ",\n   " + limbs(3 * curve.twist_b[1], curve) + "};"]
+    lines = [
+        f"struct {curve.name}PairingConstants {{",
+        "  // xi^(i (q - 1) / 6), i = 1 to 5: w^(i q) = gamma1[i - 1] * w^i.",
+        f"  static constexpr uint64_t gamma1[5][2][{curve.limbs}] = {{",
+        ",\n".join("  " + fq2_limbs(g, curve) for g in gamma1) + "};",
+        "  // xi^(i (q^2 - 1) / 6), i = 1 to 5, all in Fq.",
+        f"  static constexpr uint64_t gamma2[5][{curve.limbs}] = {{",
+        ",\n".join("   " + limbs(g[0], curve) for g in gamma2) + "};",
+        "  // 3 b of the twist.",
+        f"  static constexpr uint64_t twist_3b[2][{curve.limbs}] = {{",
+        "   " + limbs(3 * curve.twist_b[0], curve) + ",\n   " + limbs(3 * curve.twist_b[1], curve) + "};",
+    ]
     if curve.name == "Bn254":
-        lines += digit_array("kLoop", "6 x + 2, the Miller loop", signed_digits(6 * curve.x + 2, 2))
-        lines += digit_array("kX", "x", signed_digits(curve.x, 3))
+        lines += digit_array("loop", "6 x + 2, the Miller loop", signed_digits(6 * curve.x + 2, 2))
+        lines += digit_array("x", "x", signed_digits(curve.x, 3))
     else:
-        lines += digit_array("kLoop", "|x|, x < 0: the Miller loop and an exponent", signed_digits(-curve.x, 2))
-        lines += digit_array("kThird", "(|x| + 1) / 3", signed_digits((1 - curve.x) // 3, 3))
+        lines += digit_array("loop", "|x|, x < 0: the Miller loop and an exponent", signed_digits(-curve.x, 2))
+        lines += digit_array("third", "(|x| + 1) / 3", signed_digits((1 - curve.x) // 3, 3))
     return [*lines, "};", ""]
 
 
 def header() -> str:
-    lines = ["// Printed by tools/pairing_constants.py, which derives and checks them; do not edit.",
-             "// Field elements are in Montgomery form, least significant limb first.", "#pragma once",
-             "#include <cstdint>", "", "namespace cuzk {", "",
-             *curve_lines(bn254()), *curve_lines(bls12_381()), "}  // namespace cuzk", ""]
+    lines = [
+        "// Printed by tools/pairing_constants.py, which derives and checks them; do not edit.",
+        "// Field elements are in Montgomery form, least significant limb first.",
+        "#pragma once",
+        "#include <cstdint>",
+        "",
+        "namespace cuzk {",
+        "",
+        *curve_lines(bn254()),
+        *curve_lines(bls12_381()),
+        "}  // namespace cuzk",
+        "",
+    ]
     return "\n".join(lines)
 
 

@@ -1,17 +1,18 @@
 // Optimal ate pairings of BN254 and BLS12-381: Miller loops over several pairs with shared squarings, and the final
-// exponentiation. The value is exactly f^((q^12 - 1) / r): no hidden extra exponent.
+// exponentiation. The value is exactly f^((q^12 - 1) / r), without the extra exponent that many implementations leave
+// in, where f is f_{6x+2,Q} l l on BN254 and f_{x,Q} on BLS12-381, with the sign of x: a loop over |x| gives the inverse.
 //
 // Sources:
-//   [V]    Vercauteren: Optimal pairings, IEEE Trans. Inf. Theory 2010
-//   [CLN]  Costello, Lange, Naehrig: Faster pairing computations on curves with high-degree twists, PKC 2010
-//   [AKLGL] Aranha, Karabina, Longa, Gebotys, Lopez: Faster explicit formulas for computing pairings over ordinary curves,
-//          EUROCRYPT 2011
-//   [SBCDK] Scott, Benger, Charlemagne, Dominguez Perez, Kachisa: On the final exponentiation for calculating pairings on
-//          ordinary elliptic curves, Pairing 2009
-//   [FKR]  Fuentes-Castaneda, Knapp, Rodriguez-Henriquez: Faster hashing to G2, SAC 2011 (a shorter chain for BN curves,
-//          for a multiple of the exponent; not used, since the standard value is wanted)
-//   [HHT]  Hayashida, Hayasaka, Teruya: Efficient final exponentiation via cyclotomic structure for pairings over families of
-//          elliptic curves, eprint 2020/875
+//   [V]     Vercauteren: Optimal pairings, IEEE Trans. Inf. Theory 2010
+//   [CLN]   Costello, Lange, Naehrig: Faster pairing computations on curves with high-degree twists, PKC 2010
+//   [AKLGL] Aranha, Karabina, Longa, Gebotys, Lopez: Faster explicit formulas for computing pairings over ordinary
+//           curves, EUROCRYPT 2011
+//   [SBCDK] Scott, Benger, Charlemagne, Dominguez Perez, Kachisa: On the final exponentiation for calculating pairings
+//           on ordinary elliptic curves, Pairing 2009
+//   [FKR]   Fuentes-Castaneda, Knapp, Rodriguez-Henriquez: Faster hashing to G2, SAC 2011 (for BN curves a shorter
+//           chain, to a multiple of the exponent; not used, since the standard value is wanted)
+//   [HHT]   Hayashida, Hayasaka, Teruya: Efficient final exponentiation via cyclotomic structure for pairings over
+//           families of elliptic curves, eprint 2020/875
 #pragma once
 #include "../ec/curves.hpp"
 #include "constants.hpp"
@@ -42,21 +43,21 @@ struct Bn254Tower {
   using Fq = Bn254Fq;
   using Fq2 = Bn254Fq2;
   using Constants = Bn254PairingConstants;
-  static constexpr bool kTwistD = true;
-  static constexpr bool kFrobeniusSteps = true;  // the Miller loop ends with two additions
+  static constexpr bool twist_is_d = true;
+  static constexpr bool ends_with_frobenius = true;  // the Miller loop ends with two additions
 
   static Fq2 mul_xi(const Fq2 &a) {
     const Fq2 a8 = a.dbl().dbl().dbl();
     return {a8.c0 + a.c0 - a.c1, a8.c1 + a.c1 + a.c0};
   }
-  static Fq2 mul_twist_3b(const Fq2 &a) { return a * from_limbs<Fq2>(Constants::kTwist3B); }
+  static Fq2 mul_twist_3b(const Fq2 &a) { return a * from_limbs<Fq2>(Constants::twist_3b); }
 
   // f^((q^4 - q^2 + 1) / r) by the addition chain of [SBCDK], exact.
   static Fq12<Bn254Tower> hard_part(const Fq12<Bn254Tower> &f) {
     using F12 = Fq12<Bn254Tower>;
-    const F12 fx = cyclotomic_pow(f, Constants::kX);
-    const F12 fx2 = cyclotomic_pow(fx, Constants::kX);
-    const F12 fx3 = cyclotomic_pow(fx2, Constants::kX);
+    const F12 fx = cyclotomic_pow(f, Constants::x);
+    const F12 fx2 = cyclotomic_pow(fx, Constants::x);
+    const F12 fx3 = cyclotomic_pow(fx2, Constants::x);
     const F12 fx2q = fx2.frobenius1();
     const F12 y0 = f.frobenius1() * f.frobenius2() * f.frobenius3();
     const F12 y1 = f.conjugate();
@@ -78,8 +79,8 @@ struct Bls12_381Tower {
   using Fq = Bls12_381Fq;
   using Fq2 = Bls12_381Fq2;
   using Constants = Bls12_381PairingConstants;
-  static constexpr bool kTwistD = false;
-  static constexpr bool kFrobeniusSteps = false;
+  static constexpr bool twist_is_d = false;
+  static constexpr bool ends_with_frobenius = false;
 
   static Fq2 mul_xi(const Fq2 &a) { return {a.c0 - a.c1, a.c0 + a.c1}; }
   static Fq2 mul_twist_3b(const Fq2 &a) {
@@ -91,10 +92,10 @@ struct Bls12_381Tower {
   // to three times this exponent is not taken; the division by 3 costs about a dozen multiplications.
   static Fq12<Bls12_381Tower> hard_part(const Fq12<Bls12_381Tower> &f) {
     using F12 = Fq12<Bls12_381Tower>;
-    const F12 third = cyclotomic_pow(f, Constants::kThird);            // (1 - x) / 3
-    const F12 a = cyclotomic_pow(third, Constants::kLoop) * third;     // times (1 - x)
-    const F12 b = cyclotomic_pow(a, Constants::kLoop).conjugate() * a.frobenius1();
-    const F12 bx2 = cyclotomic_pow(cyclotomic_pow(b, Constants::kLoop), Constants::kLoop);
+    const F12 third = cyclotomic_pow(f, Constants::third);            // (1 - x) / 3
+    const F12 a = cyclotomic_pow(third, Constants::loop) * third;     // times (1 - x)
+    const F12 b = cyclotomic_pow(a, Constants::loop).conjugate() * a.frobenius1();
+    const F12 bx2 = cyclotomic_pow(cyclotomic_pow(b, Constants::loop), Constants::loop);
     return bx2 * b.frobenius2() * b.conjugate() * f;
   }
 };
@@ -133,8 +134,8 @@ class MillerPair {
 
   // The two additions that end the loop of a BN curve: pi(Q), then -pi^2(Q) [V].
   void frobenius_steps(Fq12<T> &f) {
-    const auto &g1 = T::Constants::kFrobenius1;
-    const auto &g2 = T::Constants::kFrobenius2;
+    const auto &g1 = T::Constants::gamma1;
+    const auto &g2 = T::Constants::gamma2;
     add_point(f, q_.x.conjugate() * from_limbs<F2>(g1[1]), q_.y.conjugate() * from_limbs<F2>(g1[2]));
     add_point(f, q_.x * from_limbs<F>(g2[1]), -q_.y * from_limbs<F>(g2[2]));
   }
@@ -150,11 +151,11 @@ class MillerPair {
     multiply_line(f, lambda, -theta, theta * qx - lambda * qy);
   }
 
-  // f times at_y yP + at_x xP w + constant w^3 (D-type; for an M-type twist the line is multiplied by w^3, which lies in
-  // a proper subfield and vanishes in the final exponentiation).
+  // f times at_y yP + at_x xP w + constant w^3. That is for a D-type twist; for an M-type twist it is
+  // at_y yP w^3 + at_x xP w^2 + constant, a line times w^3, which lies in Fq4 and vanishes in the final exponentiation.
   void multiply_line(Fq12<T> &f, const F2 &at_y, const F2 &at_x, const F2 &constant) const {
     const F2 ly = at_y * p_.y, lx = at_x * p_.x;
-    if constexpr (T::kTwistD)
+    if constexpr (T::twist_is_d)
       f = f.mul_034(ly, lx, constant);
     else
       f = f.mul_014(constant, lx, ly);
@@ -165,13 +166,13 @@ class MillerPair {
   F2 x_, y_, z_;  // R = (x_/z_, y_/z_) on the twist
 };
 
-// The product of the Miller functions f_{6x+2,Q} l l (BN254) or f_{x,Q} (BLS12-381) at P of n pairs [V]; 1 for n = 0. No
-// exceptional case arises in the additions for points of order r: every multiple on the way is below r.
+// The product of the Miller functions of n pairs [V]; 1 for n = 0. For points of order r the additions meet no
+// exceptional case: every multiple of Q on the way is neither 0 nor plus or minus the point that is added.
 template <class T>
 Fq12<T> miller_loop(MillerPair<T> *pairs, size_t n) {
   Fq12<T> f = Fq12<T>::one();
   bool first = true;
-  for (int8_t digit : T::Constants::kLoop) {
+  for (int8_t digit : T::Constants::loop) {
     if (first) {  // R = Q holds already
       first = false;
       continue;
@@ -182,7 +183,7 @@ Fq12<T> miller_loop(MillerPair<T> *pairs, size_t n) {
       if (digit != 0) pairs[i].add_step(f, digit < 0);
     }
   }
-  if constexpr (T::kFrobeniusSteps) {
+  if constexpr (T::ends_with_frobenius) {
     for (size_t i = 0; i < n; i++) pairs[i].frobenius_steps(f);
     return f;
   } else {

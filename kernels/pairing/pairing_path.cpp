@@ -1,6 +1,5 @@
 // Pairings of the C interface.
 #include "pairing.hpp"
-
 #include "../capi/path_functions.hpp"
 
 namespace cuzk {
@@ -8,8 +7,8 @@ namespace CUZK_PATH {
 
 namespace {
 
-// Pairs that share the squarings of one Miller loop, at most. A squaring costs about half as much as one pair's part of a
-// step, so that more would save little, and the points on their way stay within a few KiB of stack.
+// Pairs that share the squarings of one Miller loop, at most. A squaring costs about half as much as one pair's part of
+// a step, so that more would save little, and the points on their way stay within a few KiB of stack.
 constexpr uint64_t max_group = 8;
 // The fewest, where there are threads for more groups: one pair a thread would do half of its work for the squarings.
 constexpr uint64_t min_group = 2;
@@ -68,7 +67,8 @@ int pairing(int curve, const void *p, const void *q, void *out, Run &run) {
   return with_tower(curve, [&](auto tower) -> int {
     using T = decltype(tower);
     SpanTimer span(run, CUZK_SPAN_PAIRING);
-    final_exponentiation(group_product<T>(static_cast<const char *>(p), static_cast<const char *>(q), 0, 1)).store_plain(out);
+    const Fq12<T> f = group_product<T>(static_cast<const char *>(p), static_cast<const char *>(q), 0, 1);
+    final_exponentiation(f).store_plain(out);
     return CUZK_OK;
   });
 }

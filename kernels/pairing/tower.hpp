@@ -1,10 +1,11 @@
 // The tower Fq12 = Fq6[w]/(w^2 - v), Fq6 = Fq2[v]/(v^3 - xi), Fq2 = Fq[u]/(u^2 + 1) over a parameter struct T:
 //   T::Fq, T::Fq2      the fields below, elements in Montgomery form
-//   T::Constants       kFrobenius1, kFrobenius2 of constants.hpp
+//   T::Constants       gamma1, gamma2 of constants.hpp
 //   T::mul_xi(a)       xi * a for a in Fq2
 //
 // Costs are given in Fq2 multiplications (M) and squarings (S). Sources:
-//   [DOSD]  Devegili, O hEigeartaigh, Scott, Dahab: Multiplication and squaring on pairing-friendly fields, eprint 2006/471
+//   [DOSD]  Devegili, O hEigeartaigh, Scott, Dahab: Multiplication and squaring on pairing-friendly fields,
+//           eprint 2006/471
 //   [CH]    Chung, Hasan: Asymmetric squaring formulae, ARITH 2007
 //   [GS]    Granger, Scott: Faster squaring in the cyclotomic subgroup of sixth degree extensions, PKC 2010
 //   [BDMOT] Beuchat, Gonzalez-Diaz, Mitsunari, Okamoto, Rodriguez-Henriquez, Teruya: High-speed software implementation
@@ -126,14 +127,14 @@ struct Fq12 {
 
   // The power of q: coefficient i of w is conjugated and multiplied by xi^(i (q - 1) / 6).
   Fq12 frobenius1() const {
-    const auto &g = T::Constants::kFrobenius1;
+    const auto &g = T::Constants::gamma1;
     return {{c0.c0.conjugate(), c0.c1.conjugate() * from_limbs<F2>(g[1]), c0.c2.conjugate() * from_limbs<F2>(g[3])},
             {c1.c0.conjugate() * from_limbs<F2>(g[0]), c1.c1.conjugate() * from_limbs<F2>(g[2]),
              c1.c2.conjugate() * from_limbs<F2>(g[4])}};
   }
   // The power of q^2.
   Fq12 frobenius2() const {
-    const auto &g = T::Constants::kFrobenius2;
+    const auto &g = T::Constants::gamma2;
     return {{c0.c0, c0.c1 * from_limbs<F>(g[1]), c0.c2 * from_limbs<F>(g[3])},
             {c1.c0 * from_limbs<F>(g[0]), c1.c1 * from_limbs<F>(g[2]),
              c1.c2 * from_limbs<F>(g[4])}};
@@ -148,7 +149,8 @@ struct Fq12 {
     fq4_sqr(c1.c0, c0.c2, b0, b1);
     fq4_sqr(c0.c1, c1.c2, d0, d1);
     d1 = T::mul_xi(d1);
-    return {{minus(a0, c0.c0), minus(b0, c0.c1), minus(d0, c0.c2)}, {plus(d1, c1.c0), plus(a1, c1.c1), plus(b1, c1.c2)}};
+    return {{minus(a0, c0.c0), minus(b0, c0.c1), minus(d0, c0.c2)},
+            {plus(d1, c1.c0), plus(a1, c1.c1), plus(b1, c1.c2)}};
   }
 
  private:
