@@ -1,7 +1,7 @@
 """What happened, as seen by charts, recordings and the diagnosis.
 
-Times are int64 nanoseconds of one monotonic clock (CLOCK_MONOTONIC, the same for all processes of a machine since boot).
-A frozen dataclass is the view of one row. Storage and wire are columns: see ``cuzk_engine.telemetry.columns``.
+Times are int64 nanoseconds of one monotonic clock (CLOCK_MONOTONIC, the same for all processes of a machine since
+boot). A frozen dataclass is the view of one row. Storage and wire are columns: see ``cuzk_engine.telemetry.columns``.
 A value that could not be read is None, never zero.
 """
 
@@ -153,7 +153,9 @@ Event = Span | Sample | Allocation | Mark | Incident | LogLine
 
 @dataclass(slots=True)
 class EventBatch:
-    """Events of one moment, of every kind; what a telemetry stream yields. ``dropped``: events lost before this batch."""
+    """Events of one moment, of every kind; what a telemetry stream yields. ``dropped``: events lost before this
+    batch.
+    """
 
     spans: list[Span]
     samples: list[Sample]
@@ -168,4 +170,11 @@ class EventBatch:
         return cls([], [], [], [], [], [])
 
     def __len__(self) -> int:
-        return sum(map(len, (self.spans, self.samples, self.allocations, self.marks, self.incidents, self.logs)))
+        return (
+            len(self.spans)
+            + len(self.samples)
+            + len(self.allocations)
+            + len(self.marks)
+            + len(self.incidents)
+            + len(self.logs)
+        )

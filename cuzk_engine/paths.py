@@ -6,8 +6,12 @@ Functions only name folders; ``ensure_private`` makes one that other users canno
 from __future__ import annotations
 
 import os
+import stat
+import warnings
 from pathlib import Path
 from typing import Final
+
+from cuzk_engine.errors import CuzkError
 
 _APP: Final = "cuzk"
 
@@ -19,13 +23,18 @@ def _folder(kind: str) -> Path:
     import platformdirs  # a tenth of a proof's start-up time on small circuits: only when needed
 
     dirs = platformdirs.PlatformDirs(_APP, appauthor=False)
-    return {
-        "config": dirs.user_config_path,
-        "data": dirs.user_data_path,
-        "cache": dirs.user_cache_path,
-        "run": dirs.user_runtime_path,
-        "log": dirs.user_log_path,
-    }[kind]
+    with (
+        warnings.catch_warnings()
+    ):  # that there is no XDG_RUNTIME_DIR: the folder taken instead is checked by ensure_private
+        warnings.simplefilter("ignore")
+        folders = {
+            "config": dirs.user_config_path,
+            "data": dirs.user_data_path,
+            "cache": dirs.user_cache_path,
+            "run": dirs.user_runtime_path,
+            "log": dirs.user_log_path,
+        }
+    return folders[kind]
 
 
 def config_dir() -> Path:
@@ -54,6 +63,16 @@ def log_dir() -> Path:
 
 
 def ensure_private(folder: Path) -> Path:
-    """Makes ``folder`` (mode 0700) and its parents; returns it."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """Makes ``folder`` (mode 0700) and its parents; returns it. Raises CuzkError when it cannot, or when it is
+    another user's.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = os.stat(folder)
+    except OSError as error:
+        raise CuzkError(f"{folder}: cannot be made: {(error.strerror or str(error)).lower()}") from error
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        raise CuzkError(
+            f"{folder}: belongs to another user (uid {status.st_uid}), expected a folder of uid {os.geteuid()}"
+        )
     return folder

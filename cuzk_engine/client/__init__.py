@@ -1,4 +1,6 @@
-"""The way into a running engine: an API client and the daemon's life cycle. The window and scripts import from here only."""
+"""The way into a running engine: an API client and the daemon's life cycle. The window and scripts import from here
+only.
+"""
 
 from cuzk_engine.client.api import EngineClient
 from cuzk_engine.client.lifecycle import daemon_status, restart_daemon, start_daemon, stop_daemon

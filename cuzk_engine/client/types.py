@@ -119,11 +119,15 @@ class EngineIdentity:
     started_by: str
     home: str
     log_path: str
+    jobs_running: int = 0
+    jobs_queued: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class SettingInfo:
-    """One setting with its value and everything a form needs; texts of values are as TOML writes them, without quotes."""
+    """One setting with its value and everything a form needs; texts of values are as TOML writes them, without
+    quotes.
+    """
 
     key: str
     value: str
@@ -157,8 +161,9 @@ class MemoryPlanInfo:
 
 @dataclass(slots=True)
 class TelemetryUpdate:
-    """One message of the telemetry stream. ``time_ns``/``wall_ns``: the same moment on the engine's clock and on the wall clock.
-    ``identity``, ``settings`` and ``memory`` ((device, purpose) → bytes, as the ledger is) are None unless sent."""
+    """One message of the telemetry stream. ``time_ns``/``wall_ns``: the same moment on the engine's clock and on
+    the wall clock. ``identity``, ``settings`` and ``memory`` ((device, purpose) → bytes, the ledger before the
+    allocations that follow in this update and later ones) are None unless sent."""
 
     time_ns: int
     wall_ns: int
@@ -183,7 +188,9 @@ class ProcessState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DaemonStatus:
-    """The daemon as seen from outside. ``message`` is one sentence for people; ``stale``: the running build is not the installed one."""
+    """The daemon as seen from outside. ``message`` is one sentence for people; ``stale``: the running build is not
+    the installed one.
+    """
 
     state: ProcessState
     address: str

@@ -1,0 +1,362 @@
+"""A client of a running engine: synchronous, thread-safe, plain types in and out.
+
+Every call may raise DaemonError (no engine there, or not one of ours) or CuzkError (the engine refused, in one line).
+``grpc`` is imported when the first client is made, so that importing this package costs little.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from cuzk_engine.client.address import Address, parse_address
+from cuzk_engine.client.types import (
+    DEFAULT_ADDRESS,
+    CircuitInfo,
+    EngineIdentity,
+    JobInfo,
+    MemoryPlanInfo,
+    Priority,
+    ProofResult,
+    SettingChange,
+    SettingInfo,
+    TelemetryUpdate,
+)
+from cuzk_engine.errors import CuzkError, DaemonError
+
+if TYPE_CHECKING:
+    import grpc
+
+    from cuzk_engine.proto import engine_v1_pb2 as pb
+
+MAX_MESSAGE: Final = 256 << 20
+_CALL_TIMEOUT: Final = 15.0  # seconds, for calls that look at memory only
+_FILE_TIMEOUT: Final = 3600.0  # for calls that read a whole key file once
+_CHUNK: Final = 1 << 20
+
+T = TypeVar("T")
+
+
+class EngineClient:
+    """A connection to the engine at ``address``; made without waiting, so a wrong address shows at the first call.
+
+    ``certificate`` (PEM) turns TLS on, ``token`` is sent with every call: a remote engine asks for both.
+    """
+
+    def __init__(
+        self, address: str = DEFAULT_ADDRESS, *, certificate: bytes | None = None, token: str | None = None
+    ) -> None:
+        import grpc
+        from grpc_health.v1 import health_pb2_grpc
+
+        from cuzk_engine.proto import engine_v1_pb2_grpc as rpc
+
+        parsed = parse_address(address)
+        self._address: Final[Address] = parsed
+        self._metadata: Final = (("authorization", f"Bearer {token}"),) if token else ()
+        options = [
+            ("grpc.max_receive_message_length", MAX_MESSAGE),
+            ("grpc.max_send_message_length", MAX_MESSAGE),
+            # An engine that was just started again must be found at once, not after a backoff of minutes.
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.min_reconnect_backoff_ms", 1000),
+            ("grpc.max_reconnect_backoff_ms", 1000),
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.enable_http_proxy", 0),
+        ]
+        if parsed.path:
+            options.append(("grpc.default_authority", "localhost"))  # type: ignore[arg-type]
+        self._channel: Final[grpc.Channel] = (
+            grpc.secure_channel(parsed.target, grpc.ssl_channel_credentials(certificate), options)
+            if certificate
+            else grpc.insecure_channel(parsed.target, options)
+        )
+        self._circuits: Final = rpc.CircuitsStub(self._channel)
+        self._jobs: Final = rpc.JobsStub(self._channel)
+        self._telemetry: Final = rpc.TelemetryStub(self._channel)
+        self._control: Final = rpc.ControlStub(self._channel)
+        health: Any = health_pb2_grpc.HealthStub(self._channel)
+        self._check_health: Final = health.Check
+
+    def __enter__(self) -> EngineClient:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @property
+    def address(self) -> str:
+        return str(self._address)
+
+    def close(self) -> None:
+        """Ends the connection and every stream; may be called twice."""
+        self._channel.close()
+
+    # ---- control ----
+
+    def is_healthy(self, timeout: float = 2.0) -> bool:
+        """Whether the standard health service says SERVING."""
+        from grpc_health.v1 import health_pb2
+
+        answer = self._call(self._check_health, health_pb2.HealthCheckRequest(), timeout)
+        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+    def identify(self, timeout: float = 5.0) -> EngineIdentity:
+        from cuzk_engine.client.convert import identity_from_wire
+        from cuzk_engine.proto import engine_v1_pb2 as pb
+
+        return identity_from_wire(self._call(self._control.Identify, pb.IdentifyRequest(), timeout))
+
+    def settings(self) -> list[SettingInfo]:
+        from cuzk_engine.proto import engine_v1_pb2 as pb
+
+        return _settings(self._call(self._control.GetSettings, pb.GetSettingsRequest()))
+
+    def apply_settings(self, changes: Iterable[SettingChange]) -> list[SettingInfo]:
+        """All or nothing; returns all settings as they are now. A setting that is unknown, fixed or wrong raises
+        CuzkError.
+        """
+        from cuzk_engine.proto import engine_v1_pb2 as pb
+
+        request = pb.ApplySettingsRequest(
+            changes=[pb.SettingChange(key=c.key, value=c.value, device=c.device) for c in changes]
+        )
+        return _settings(self._call(self._control.ApplySettings, request))
+
+    def plan(self, *, key_path: str | Path = "", circuit_id: str = "", device: str = "") -> MemoryPlanInfo:
+        """What a proof with this key will need on ``device`` with the present settings."""
+        from cuzk_engine.client.convert import plan_from_wire
+        from cuzk_engine.proto import engine_v1_pb2 as pb
+
+        request = pb.PlanRequest(key_path=_absolute(key_path), circuit_id=circuit_id, device=device)
+        return plan_from_wire(self._call(self._control.Plan, request, _FILE_TIMEOUT))
+
+    def drain(self, timeout: float | None = None) -> bool:
+        """No new jobs from now on; True when nothing runs any more, False when ``timeout`` seconds passed first."""
+        from cuzk_engine.proto import engine_v1_pb2 as pb
+
+        request = pb.DrainRequest(timeout_ms=0 if timeout is None else max(1, round(timeout * 1000)))
+        limit = None if timeout is None else timeout + _CALL_TIMEOUT
+        return bool(self._call(self._control.Drain, request, limit).drained)
+
+    def shutdown(self, *, drain: bool = True, timeout: float | None = None) -> None:
+        """Asks the daemon to end, after what runs (at most ``timeout`` seconds) or at once; returns when it has
+        agreed.
+        """
+        from cuzk_engine.proto import engine_v1_pb2 as pb
+
+        request = pb.ShutdownRequest(drain=drain, timeout_ms=0 if timeout is None else max(1, round(timeout * 1000)))
+        self._call(self._control.Shutdown, request)
+
+    # ---- circuits ----
+
+    def register_circuit(self, path: str | Path, name: str = "") -> CircuitInfo:
+        from cuzk_engine.client.convert import circuit_from_wire
+        from cuzk_engine.proto import engine_v1_pb2 as pb
+
+        request = pb.RegisterCircuitRequest(key_path=_absolute(path), name=name)
+        return circuit_from_wire(self._call(self._circuits.Register, request, _FILE_TIMEOUT))
+
+    def circuits(self) -> list[CircuitInfo]:
+        from cuzk_engine.client.convert import circuit_from_wire
+        from cuzk_engine.proto import engine_v1_pb2 as pb
+
+        return [circuit_from_wire(c) for c in self._call(self._circuits.List, pb.ListCircuitsRequest()).circuits]
+
+    def remove_circuit(self, circuit_id: str) -> None:
+        """Forgets the circuit; its file stays."""
+        from cuzk_engine.proto import engine_v1_pb2 as pb
+
+        self._call(self._circuits.Remove, pb.RemoveCircuitRequest(id=circuit_id))
+
+    # ---- jobs ----
+
+    def submit(
+        self,
+        *,
+        key_path: str | Path = "",
+        circuit_id: str = "",
+        witness_path: str | Path,
+        priority: Priority = Priority.NORMAL,
+        request_id: str = "",
+        device: str = "",
+        label: str = "",
+    ) -> JobInfo:
+        """Hands in a witness by its path; the engine must be allowed to read it.
+
+        One ``request_id`` gives one job, however often it is sent.
+        """
+        from cuzk_engine.client.convert import job_from_wire
+
+        request = _submit_request(key_path, circuit_id, priority, request_id, device, label)
+        request.witness_path = _absolute(witness_path)
+        return job_from_wire(self._call(self._jobs.Submit, request, _FILE_TIMEOUT))
+
+    def submit_stream(
+        self,
+        data: bytes | Iterable[bytes],
+        *,
+        key_path: str | Path = "",
+        circuit_id: str = "",
+        priority: Priority = Priority.NORMAL,
+        request_id: str = "",
+        device: str = "",
+        label: str = "",
+    ) -> JobInfo:
+        """Like ``submit``, with the .wtns file's bytes instead of its path."""
+        from cuzk_engine.client.convert import job_from_wire
+        from cuzk_engine.proto import engine_v1_pb2 as pb
+
+        request = _submit_request(key_path, circuit_id, priority, request_id, device, label)
+
+        def chunks() -> Iterator[pb.SubmitChunk]:
+            yield pb.SubmitChunk(request=request)
+            for part in (data,) if isinstance(data, bytes) else data:
+                for start in range(0, len(part), _CHUNK):
+                    yield pb.SubmitChunk(data=part[start : start + _CHUNK])
+
+        return job_from_wire(self._call(self._jobs.SubmitStream, chunks(), _FILE_TIMEOUT))
+
+    def job(self, job_id: str) -> JobInfo:
+        from cuzk_engine.client.convert import job_from_wire
+        from cuzk_engine.proto import engine_v1_pb2 as pb
+
+        return job_from_wire(self._call(self._jobs.Get, pb.JobRequest(id=job_id)))
+
+    def jobs(self, limit: int = 0) -> list[JobInfo]:
+        """Newest first; ``limit`` 0 means the engine's own (1000)."""
+        from cuzk_engine.client.convert import job_from_wire
+        from cuzk_engine.proto import engine_v1_pb2 as pb
+
+        return [job_from_wire(job) for job in self._call(self._jobs.List, pb.ListJobsRequest(limit=limit)).jobs]
+
+    def watch(self, job_id: str) -> ClientStream[JobInfo]:
+        """The job now and after each change; ends after its last state."""
+        from cuzk_engine.client.convert import job_from_wire
+        from cuzk_engine.proto import engine_v1_pb2 as pb
+
+        call = self._jobs.Watch(pb.JobRequest(id=job_id), metadata=self._metadata)
+        return ClientStream(call, job_from_wire, self._address)
+
+    def fetch(self, job_id: str) -> ProofResult:
+        """The proof of a completed job; CuzkError with its state for any other."""
+        from cuzk_engine.proto import engine_v1_pb2 as pb
+
+        proof = self._call(self._jobs.Fetch, pb.JobRequest(id=job_id))
+        return ProofResult(proof.proof_json, proof.public_json, proof.curve)
+
+    def cancel(self, job_id: str) -> bool:
+        """True when the job was running (it stops soon), False when it was waiting or had ended."""
+        from cuzk_engine.proto import engine_v1_pb2 as pb
+
+        return bool(self._call(self._jobs.Cancel, pb.JobRequest(id=job_id)).was_running)
+
+    # ---- telemetry ----
+
+    def telemetry(self, history_ns: int = 0) -> ClientStream[TelemetryUpdate]:
+        """What happens from now on, after ``history_ns`` of the past; ``cancel()`` ends it from any thread."""
+        from cuzk_engine.client.convert import update_from_wire
+        from cuzk_engine.proto import engine_v1_pb2 as pb
+
+        call = self._telemetry.Stream(pb.TelemetryRequest(history_ns=history_ns), metadata=self._metadata)
+        return ClientStream(call, update_from_wire, self._address)
+
+    def _call(self, method: Any, request: Any, timeout: float | None = _CALL_TIMEOUT) -> Any:
+        import grpc
+
+        try:
+            return method(request, timeout=timeout, metadata=self._metadata)
+        except grpc.RpcError as error:
+            raise _explained(error, self._address) from error
+        except ValueError as error:  # a channel that was closed
+            raise DaemonError(f"the connection to {self._address} was closed") from error
+
+
+class ClientStream(Generic[T]):
+    """Messages of a server stream as they come. ``cancel()`` may be called from any thread: iteration then ends."""
+
+    def __init__(self, call: Any, convert: Callable[[Any], T], address: Address) -> None:
+        self._call = call
+        self._convert = convert
+        self._address = address
+        self._cancelled = False
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        import grpc
+
+        try:
+            return self._convert(next(self._call))
+        except grpc.RpcError as error:
+            if self._cancelled:
+                raise StopIteration from None
+            raise _explained(error, self._address) from error
+        except ValueError as error:  # columns that do not fit together
+            raise DaemonError(f"{self._address} sent what this version does not understand: {error}") from error
+
+    def __enter__(self) -> ClientStream[T]:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.cancel()
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._call.cancel()
+
+
+def _explained(error: grpc.RpcError, address: Address) -> CuzkError:
+    """What a gRPC status means for the user, in one line."""
+    import grpc
+
+    call: Any = error  # what calls raise is an RpcError and a Call at once
+    code = call.code()
+    details = call.details() or str(error)
+    if code is grpc.StatusCode.UNAVAILABLE:
+        if "http1" in details.lower() or "http2" in details.lower() or "HTTP/2" in details:
+            return DaemonError(f"the program at {address} is not a proving engine: it does not speak gRPC")
+        if "SSL" in details or "TLS" in details or "handshake" in details.lower():
+            return DaemonError(f"the engine at {address} was not reached: TLS handshake failed; check daemon.tls_cert")
+        return DaemonError(f"no engine answers at {address}: start it (`cuzk daemon start`), or check the address")
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return DaemonError(f"the program at {address} is not a proving engine that this version understands: {details}")
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return DaemonError(f"the engine at {address} did not answer in time")
+    if code is grpc.StatusCode.UNAUTHENTICATED:
+        return DaemonError(f"the engine at {address} refused the call: {details}")
+    if code is grpc.StatusCode.CANCELLED:
+        return DaemonError(f"the call to {address} was cancelled")
+    if code is grpc.StatusCode.UNKNOWN:
+        return DaemonError(f"the engine at {address} failed: {details}")
+    return CuzkError(details)
+
+
+def _submit_request(
+    key_path: str | Path, circuit_id: str, priority: Priority, request_id: str, device: str, label: str
+) -> pb.SubmitRequest:
+    from cuzk_engine.client.convert import priority_to_wire
+    from cuzk_engine.proto import engine_v1_pb2 as pb
+
+    if bool(key_path) == bool(circuit_id):
+        raise CuzkError("a job needs either the path of its key or the id of its circuit")
+    request = pb.SubmitRequest(request_id=request_id, priority=priority_to_wire(priority), device=device, label=label)
+    if circuit_id:
+        request.circuit_id = circuit_id
+    else:
+        request.key_path = _absolute(key_path)
+    return request
+
+
+def _settings(answer: pb.SettingList) -> list[SettingInfo]:
+    from cuzk_engine.client.convert import setting_from_wire
+
+    return [setting_from_wire(setting) for setting in answer.settings]
+
+
+def _absolute(path: str | Path) -> str:
+    """The daemon has another working folder than its clients."""
+    return os.path.abspath(os.fspath(path)) if path else ""

@@ -1,0 +1,373 @@
+"""Starting, stopping and looking at the daemon from outside.
+
+Every function blocks (call it from a thread where that matters), returns a DaemonStatus whose ``message`` is one
+sentence, and raises DaemonError.
+A started daemon is detached: it outlives its starter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from cuzk_engine import config as configuration
+from cuzk_engine import paths
+from cuzk_engine.build import build_id
+from cuzk_engine.client.address import Address, parse_address
+from cuzk_engine.client.api import EngineClient
+from cuzk_engine.client.instance import Instance, holder, is_taken, read_lock, remove_stale_lock, taken_message
+from cuzk_engine.client.types import DaemonStatus, EngineIdentity, ProcessState
+from cuzk_engine.errors import CuzkError, DaemonError
+
+_STATES: Final = {
+    "starting": ProcessState.STARTING,
+    "ready": ProcessState.READY,
+    "draining": ProcessState.DRAINING,
+    "stopping": ProcessState.STOPPING,
+}
+_WORDS: Final = {
+    ProcessState.STARTING: "starting",
+    ProcessState.READY: "ready",
+    ProcessState.DRAINING: "finishing what runs, taking nothing new",
+    ProcessState.STOPPING: "stopping",
+}
+_ANSWER_TIME: Final = 3.0  # seconds a living engine may take to say who it is, on a busy machine
+_START_TIME: Final = 60.0
+_DRAIN_TIME: Final = 60.0
+_END_TIME: Final = 20.0  # from the end of the drain to the end of the process
+_STARTUP_GRACE_NS: Final = 120 * 10**9
+_OUTPUT_NAME: Final = "daemon.out"
+
+
+def daemon_status(address: str = "", *, config: str | Path | None = None) -> DaemonStatus:
+    """The daemon of this user, or the one at ``address``.
+
+    Looks at the lock, then at the port; ready means that the engine itself said so.
+    """
+    lock = read_lock()
+    known = lock.instance if lock.held else None
+    where = address or (known.address if known else "") or _configured(config)
+    target = parse_address(where)
+    identity, fault = _identify(target, config)
+    if identity is not None:
+        return _described(identity, target)
+    if lock.held and (not address or (known is not None and known.address == str(target))):
+        return _silent(known, target, fault)
+    if fault is not None or is_taken(target):
+        who = holder(target)
+        return _status(ProcessState.FOREIGN, target, taken_message(target), pid=who[0] if who else None)
+    if lock.exists and not lock.held:
+        return _status(
+            ProcessState.CRASHED,
+            target,
+            "the engine ended without being asked to; starting it again clears up",
+            lock.instance,
+        )
+    return _status(ProcessState.STOPPED, target, f"the engine is stopped: nothing listens at {target}")
+
+
+def start_daemon(
+    *,
+    started_by: str = "command line",
+    config: str | Path | None = None,
+    listen: str = "",
+    log_level: str = "",
+    timeout: float = _START_TIME,
+) -> DaemonStatus:
+    """Starts a detached daemon and returns when it is ready; a running one is left alone and said to run already."""
+    deadline = time.monotonic() + timeout
+    status = daemon_status(listen, config=config)
+    if status.state in (ProcessState.DRAINING, ProcessState.STOPPING) and status.pid is not None:
+        if not _wait_gone(status.pid, timeout):
+            raise DaemonError(
+                f"the engine (pid {status.pid}) is still {_WORDS[status.state]}: start it when it has ended"
+            )
+        status = daemon_status(listen, config=config)
+    if status.state is ProcessState.READY:
+        return _with_message(status, f"the engine is already running at {status.address} (pid {status.pid})")
+    if status.state is ProcessState.STARTING:
+        return _await_ready(status.address, config, deadline)
+    if status.state is ProcessState.FOREIGN:
+        raise DaemonError(status.message)
+    if status.state is ProcessState.CRASHED and status.pid is not None and read_lock().held:
+        raise DaemonError(
+            f"the engine (pid {status.pid}) lives but does not answer: stop it first (`cuzk daemon stop`)"
+        )
+    _spawn(started_by, config, listen, log_level, deadline)
+    return _await_ready(listen, config, deadline)
+
+
+def stop_daemon(
+    *, config: str | Path | None = None, address: str = "", drain_timeout: float = _DRAIN_TIME
+) -> DaemonStatus:
+    """Drains (at most ``drain_timeout`` seconds; what still runs then is queued for the next start), ends, and
+    checks that process, port and lock are gone. Stopping a stopped daemon is done at once and says so."""
+    status = daemon_status(address, config=config)
+    target = parse_address(status.address)
+    if status.state is ProcessState.STOPPED:
+        return _with_message(status, "the engine is not running")
+    if status.state is ProcessState.FOREIGN:
+        raise DaemonError(f"nothing of ours to stop: {status.message}")
+    if status.state is ProcessState.CRASHED and not read_lock().held:
+        remove_stale_lock()
+        return _status(ProcessState.STOPPED, target, "the engine was not running; what a crash had left was removed")
+    if status.pid is None:
+        raise DaemonError(f"the engine at {target} does not say its process id, so it cannot be stopped from here")
+    waited = _END_TIME
+    try:
+        with _client(target, config) as client:
+            client.shutdown(drain=True, timeout=drain_timeout)
+            waited += drain_timeout
+    except CuzkError:
+        _signal(status.pid, "terminate")  # it does not answer: the plain signal also drains and ends
+    if not _wait_gone(status.pid, waited):
+        _signal(status.pid, "kill")
+        if not _wait_gone(status.pid, 5.0):
+            raise DaemonError(f"the engine (pid {status.pid}) could not be ended; its memory and {target} stay in use")
+        remove_stale_lock()
+    if is_taken(target):
+        raise DaemonError(f"the engine has ended, but {taken_message(target)}")
+    return _status(ProcessState.STOPPED, target, "the engine has stopped")
+
+
+def restart_daemon(
+    *,
+    if_stale: bool = False,
+    started_by: str = "command line",
+    config: str | Path | None = None,
+    listen: str = "",
+    drain_timeout: float = _DRAIN_TIME,
+    timeout: float = _START_TIME,
+) -> DaemonStatus:
+    """Stops and starts, with the arguments of the running one where none are given. ``if_stale``: only when its
+    build is not the installed one.
+    """
+    status = daemon_status(listen, config=config)
+    lock = read_lock()
+    if if_stale and status.state in (ProcessState.STOPPED, ProcessState.READY) and not status.stale:
+        words = (
+            "the engine is not running"
+            if status.state is ProcessState.STOPPED
+            else "the running build is the installed one"
+        )
+        return _with_message(status, words)
+    if lock.held and lock.instance is not None:
+        config = config or lock.instance.config or None
+        listen = listen or lock.instance.listen
+    stop_daemon(config=config, address=listen, drain_timeout=drain_timeout)
+    return start_daemon(started_by=started_by, config=config, listen=listen, timeout=timeout)
+
+
+def _configured(config: str | Path | None) -> str:
+    return configuration.load(config).text("daemon.listen")
+
+
+def _client(target: Address, config: str | Path | None) -> EngineClient:
+    """With the certificate and the token of the configuration, where TLS is set up."""
+    settings = configuration.load(config)
+    certificate, token = settings.text("daemon.tls_cert"), settings.text("daemon.token_file")
+    if target.path or not certificate:
+        return EngineClient(str(target))
+    try:
+        return EngineClient(
+            str(target),
+            certificate=Path(certificate).read_bytes(),
+            token=Path(token).read_text(encoding="utf-8").strip() if token else None,
+        )
+    except (OSError, UnicodeDecodeError) as error:
+        raise DaemonError(f"daemon.tls_cert or daemon.token_file cannot be read: {error}") from error
+
+
+def _identify(target: Address, config: str | Path | None) -> tuple[EngineIdentity | None, DaemonError | None]:
+    """Who answers, or the fault of something that answers but is no engine."""
+    if not target.path and not is_taken(target) and target.is_local:
+        return None, None  # saves a connection attempt and its wait
+    with _client(target, config) as client:
+        try:
+            return client.identify(_ANSWER_TIME), None
+        except DaemonError as error:
+            return None, error if "not a proving engine" in str(error) else None
+        except CuzkError as error:
+            return None, DaemonError(str(error))
+
+
+def _described(identity: EngineIdentity, target: Address) -> DaemonStatus:
+    installed = build_id()
+    stale = identity.build != installed
+    state = _STATES.get(identity.state, ProcessState.STARTING)
+    message = f"the engine is {_WORDS[state]} at {target} (pid {identity.pid}, started by the {identity.started_by})"
+    if stale:
+        message += f"; it runs build {identity.build}, installed is {installed}: restart it"
+    return DaemonStatus(
+        state=state,
+        address=str(target),
+        message=message,
+        pid=identity.pid,
+        build=identity.build,
+        installed_build=installed,
+        stale=stale,
+        version=identity.version,
+        started_unix_ns=identity.started_unix_ns,
+        started_by=identity.started_by,
+        devices=identity.devices,
+        jobs_running=identity.jobs_running,
+        jobs_queued=identity.jobs_queued,
+        log_path=identity.log_path,
+    )
+
+
+def _silent(known: Instance | None, target: Address, fault: DaemonError | None) -> DaemonStatus:
+    """A living process has the lock but does not answer."""
+    if known is None or fault is not None:
+        return _status(ProcessState.STARTING, target, "the engine is starting" if known is None else str(fault), known)
+    if known.state in ("stopping", "draining"):
+        return _status(ProcessState.STOPPING, target, f"the engine (pid {known.pid}) is stopping", known)
+    if known.state == "starting" and time.time_ns() - known.started_unix_ns < _STARTUP_GRACE_NS:
+        return _status(ProcessState.STARTING, target, f"the engine (pid {known.pid}) is starting", known)
+    return _status(
+        ProcessState.CRASHED,
+        target,
+        f"the engine (pid {known.pid}) lives but does not answer at {target}: stop it",
+        known,
+    )
+
+
+def _status(
+    state: ProcessState, target: Address, message: str, known: Instance | None = None, pid: int | None = None
+) -> DaemonStatus:
+    return DaemonStatus(
+        state=state,
+        address=str(target),
+        message=message,
+        pid=known.pid if known else pid,
+        build=known.build if known else None,
+        installed_build=build_id(),
+        started_unix_ns=known.started_unix_ns if known else None,
+        started_by=known.started_by or None if known else None,
+        log_path=str(paths.log_dir() / "daemon.log"),
+    )
+
+
+def _with_message(status: DaemonStatus, message: str) -> DaemonStatus:
+    from dataclasses import replace
+
+    return replace(status, message=message)
+
+
+def _spawn(started_by: str, config: str | Path | None, listen: str, log_level: str, deadline: float) -> None:
+    """Starts the daemon and reads its first words from a pipe: one JSON line, ``{"ready": true}`` or ``{"error":
+    "…"}``.
+    """
+    folder = paths.ensure_private(paths.log_dir())
+    command = [sys.executable, "-m", "cuzk_engine.daemon", "--detach", "--started-by", started_by]
+    if config:
+        command += ["--config", str(Path(config).absolute())]
+    if listen:
+        command += ["--listen", listen]
+    if log_level:
+        command += ["--log-level", log_level]
+    reader, writer = os.pipe()
+    try:
+        command += ["--ready-fd", str(writer)]
+        with open(folder / _OUTPUT_NAME, "wb") as output:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=(writer,),
+                start_new_session=True,
+                close_fds=True,
+            )
+        os.close(writer)
+        writer = -1
+        process.wait()  # the first process only makes the daemon's own and ends
+        first = _read_line(reader, deadline)
+    except OSError as error:
+        raise DaemonError(f"the engine could not be started: {error}") from error
+    finally:
+        os.close(reader)
+        if writer >= 0:
+            os.close(writer)
+    if first is None:
+        raise DaemonError(f"the engine did not become ready in time; its log is {folder / 'daemon.log'}")
+    if not first.get("ready"):
+        raise DaemonError(first.get("error") or f"the engine ended while starting: {_last_line(folder / _OUTPUT_NAME)}")
+
+
+def _read_line(descriptor: int, deadline: float) -> dict[str, Any] | None:
+    """The daemon's line; {} when it ended without one, None when the time is over."""
+    data = b""
+    while b"\n" not in data:
+        left = deadline - time.monotonic()
+        if left <= 0 or not select.select([descriptor], [], [], left)[0]:
+            return None
+        part = os.read(descriptor, 65536)
+        if not part:
+            return {}
+        data += part
+    try:
+        line: dict[str, Any] = json.loads(data.split(b"\n", 1)[0])
+    except ValueError:
+        return {}
+    return line
+
+
+def _last_line(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        lines = [line for line in path.read_bytes()[-4096:].decode(errors="replace").splitlines() if line.strip()]
+        if lines:
+            return lines[-1]
+    return f"no reason was given; see {path}"
+
+
+def _await_ready(address: str, config: str | Path | None, deadline: float) -> DaemonStatus:
+    """Follows the state of a process that is known to live until it is ready or gone."""
+    while True:
+        status = daemon_status(address, config=config)
+        if status.state is ProcessState.READY:
+            return status
+        if status.state not in (ProcessState.STARTING, ProcessState.STOPPED):
+            raise DaemonError(status.message)
+        if status.state is ProcessState.STOPPED:
+            raise DaemonError(f"the engine ended while starting; its log is {paths.log_dir() / 'daemon.log'}")
+        if time.monotonic() > deadline:
+            raise DaemonError(f"the engine did not become ready in time; its log is {paths.log_dir() / 'daemon.log'}")
+        time.sleep(0.05)  # between two looks; nothing tells a foreign process's readiness
+
+
+def _wait_gone(pid: int, timeout: float) -> bool:
+    """Waits for a process to end; one that nobody has collected yet counts as gone."""
+    import psutil
+
+    deadline = time.monotonic() + timeout
+    try:
+        process = psutil.Process(pid)
+        while process.status() != psutil.STATUS_ZOMBIE:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            with contextlib.suppress(psutil.TimeoutExpired):
+                process.wait(min(left, 0.2))
+                return True
+    except psutil.NoSuchProcess:
+        pass
+    return True
+
+
+def _signal(pid: int, name: str) -> None:
+    import psutil
+
+    try:
+        getattr(psutil.Process(pid), name)()
+    except psutil.NoSuchProcess:
+        return
+    except psutil.AccessDenied as error:
+        raise DaemonError(f"the engine (pid {pid}) belongs to another user and cannot be ended from here") from error
