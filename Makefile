@@ -6,7 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := build/native
 LIBRARY := cuzk_engine/_native/libcuzk_native.so
-KERNELS := $(shell find kernels -type f)
+# With the folders, whose times tell that a file was removed.
+KERNELS := $(shell find kernels)
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 PYTEST := QT_QPA_PLATFORM=offscreen $(BIN)/python -m pytest
 
@@ -66,7 +67,7 @@ $(VENV)/stamp-package: $(VENV)/stamp-lock pyproject.toml cuzk_engine/__init__.py
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
 	@touch $@
 
-$(NATIVE)/stamp: CMakeLists.txt tools/source_hash.py $(KERNELS) | $(VENV)/stamp-lock
+$(NATIVE)/stamp: CMakeLists.txt $(wildcard tools/source_hash.py) $(KERNELS) | $(VENV)/stamp-lock
 	$(BIN)/cmake -S . -B $(NATIVE) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DCMAKE_BUILD_TYPE=Release \
 	    -DPython3_EXECUTABLE=$(abspath $(BIN)/python) --log-level=WARNING
 	$(BIN)/cmake --build $(NATIVE) --parallel $(JOBS)

@@ -26,7 +26,8 @@ GRACE_S = 5.0
 PYTHON_HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 """Processes that Python starts once for all and keeps until it ends."""
 
-hypothesis.settings.register_profile("default", deadline=None, max_examples=50)
+# On CI the examples are the same in every run: a failure there belongs to the change.
+hypothesis.settings.register_profile("default", deadline=None, max_examples=50, derandomize="CI" in os.environ)
 hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=20_000)
 hypothesis.settings.load_profile("default")
 
