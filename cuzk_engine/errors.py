@@ -59,6 +59,16 @@ class OutOfDeviceMemoryError(CuzkError):
         )
 
 
+class MemoryPlanError(OutOfDeviceMemoryError):
+    """A partition's planned peak can never fit on a device; nothing was allocated."""
+
+    def __init__(self, device: str, needed: int, available: int, capacity: int, advice: str = "") -> None:
+        super().__init__(device, "partition", needed, available, capacity)
+        found = f"{available:,} of {capacity:,} are available" if available != capacity else f"the device has {capacity:,}"
+        message = f"device {device}: not enough memory: the proof needs {needed:,} bytes, {found}"
+        self.args = (f"{message}; {advice}" if advice else message,)
+
+
 class CancelledError(CuzkError):
     """The job was cancelled; nothing was delivered."""
 

@@ -1,12 +1,14 @@
 """The device protocol: what the proving pipeline may ask of a device, whatever it is.
 
-The pipeline allocates buffers (each with a purpose and an owner), uploads into them, launches named operations on them, waits for events,
-downloads small results and frees. On a GPU, ``upload`` and ``launch`` enqueue on a stream and return; on the CPU they have happened
-when they return. Code that waits on the returned events is right on both. A device knows nothing of jobs' meaning, files or settings.
+The pipeline allocates buffers (each with a purpose and an owner), uploads into them, launches named operations on them,
+waits for events, downloads small results and frees. On a GPU, ``upload`` and ``launch`` enqueue on a stream and return;
+on the CPU they have happened when they return. Code that waits on the returned events is right on both. A device knows
+nothing of jobs' meaning, files or settings.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -16,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cuzk_engine.curves import Curve
+from cuzk_engine.errors import CancelledError
 from cuzk_engine.events import Event as EngineEvent
 from cuzk_engine.events import Purpose
 
@@ -67,11 +70,25 @@ class DeviceEvent(Protocol):
     def done(self) -> bool: ...
 
 
+class Reservation(Protocol):
+    """Memory promised to one owner, until it is released; a context manager that releases."""
+
+    def shrink(self, nbytes: int) -> None:
+        """Gives back a part that turned out not to be needed."""
+        ...
+
+    def release(self) -> None: ...
+    def __enter__(self) -> Reservation: ...
+    def __exit__(self, *exc: object) -> None: ...
+
+
 class CancelToken:
     """A flag that native calls look at; set from any thread. ``address`` is that of an int32."""
 
     def __init__(self) -> None:
         self._flag = np.zeros(1, dtype=np.int32)
+        self._lock = threading.RLock()  # entered again by a signal handler that sets
+        self._callbacks: dict[object, Callable[[], None]] = {}
 
     @property
     def address(self) -> int:
@@ -83,6 +100,30 @@ class CancelToken:
 
     def set(self) -> None:
         self._flag[0] = 1
+        with self._lock:
+            callbacks = list(self._callbacks.values())
+        for callback in callbacks:
+            callback()
+
+    def on_set(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Calls ``callback`` once the flag is set (at once when it is), in the thread that sets it: for waiters on a
+        condition. The returned function ends that."""
+        key = object()
+        with self._lock:
+            self._callbacks[key] = callback
+        if self.is_set:
+            callback()
+
+        def unsubscribe() -> None:
+            with self._lock:
+                self._callbacks.pop(key, None)
+
+        return unsubscribe
+
+    def check(self) -> None:
+        """Raises CancelledError when the flag is set."""
+        if self.is_set:
+            raise CancelledError("cancelled")
 
 
 # ---- operations: one frozen dataclass each, `launch` takes any of them ----
@@ -91,7 +132,8 @@ class CancelToken:
 
 @dataclass(frozen=True, slots=True)
 class Evaluate:
-    """a = A·w, b = B·w, c = a∘b over the ``domain`` rows; ``witness`` plain, ``coefficients`` as section 4 of a zkey (n, 44)."""
+    """a = A·w, b = B·w, c = a∘b over the ``domain`` rows; ``witness`` plain, ``coefficients`` as section 4 of a zkey
+    (n, 44)."""
 
     curve: Curve
     coefficients: Bytes
@@ -135,8 +177,8 @@ class HJoin:
 
 @dataclass(frozen=True, slots=True)
 class Msm:
-    """result = Σ scalars[i]·points[i], one affine point in Montgomery form. ``points`` (n, point bytes) may be mapped from the key file;
-    ``scalars`` plain, ``n`` of them starting at element ``offset`` of the buffer."""
+    """result = Σ scalars[i]·points[i], one affine point in Montgomery form. ``points`` (n, point bytes) may be mapped
+    from the key file; ``scalars`` plain, ``n`` of them starting at element ``offset`` of the buffer."""
 
     curve: Curve
     group: int  # 1 or 2
@@ -161,34 +203,56 @@ class MemoryUse:
 
 
 class Device(Protocol):
-    """See the module's text. Every method may be called from several worker threads; ``compute_lock`` serialises kernels."""
+    """See the module's text. Every method may be called from several worker threads; ``compute_lock`` serialises
+    kernels."""
 
     @property
     def info(self) -> DeviceInfo: ...
 
-    def allocate(self, nbytes: int, purpose: Purpose, owner: Owner) -> Buffer:
-        """``nbytes`` ≥ 0 of uninitialised memory. Raises OutOfDeviceMemoryError with the numbers; nothing is kept then."""
+    def reserve(self, held: int, serial: int, owner: Owner, cancel: CancelToken) -> Reservation:
+        """Promises ``held`` bytes for as long as the reservation lives, and ``serial`` more for while the owner holds
+        the compute lock. Waits until that is possible; must not be called while the lock is held. Raises
+        MemoryPlanError where it can never fit, CancelledError when ``cancel`` was set. An owner has one reservation at
+        a time, and its allocations count against it."""
+        ...
+
+    def try_reserve(self, held: int, serial: int, owner: Owner) -> Reservation | None:
+        """The same without waiting: None where it does not fit now."""
+        ...
+
+    def allocate(self, nbytes: int, purpose: Purpose, owner: Owner, out_of: Reservation | None = None) -> Buffer:
+        """``nbytes`` ≥ 0 of uninitialised memory. Raises OutOfDeviceMemoryError with the numbers; nothing is kept then.
+        With ``out_of`` the bytes leave that reservation and belong to ``owner``, who outlives it: for caches."""
+        ...
+
+    def add_reclaimer(self, reclaimer: Callable[[int], int]) -> None:
+        """A function that frees about so many bytes of unused caches when memory is short, and returns how many it
+        freed."""
         ...
 
     def upload(self, target: Buffer, source: Bytes, kind: str, owner: Owner) -> DeviceEvent:
-        """Copies host bytes to the start of ``target``; a span of ``kind`` on lane h2d. ``source`` must stay until the event is done."""
+        """Copies host bytes to the start of ``target``; a span of ``kind`` on lane h2d. ``source`` must stay until the
+        event is done."""
         ...
 
     def download(self, source: Buffer, nbytes: int, kind: str, owner: Owner) -> bytes:
         """The first ``nbytes`` of ``source``, waited for; a span on lane d2h."""
         ...
 
-    def launch(self, operation: Operation, owner: Owner, cancel: CancelToken, after: DeviceEvent | None = None) -> DeviceEvent:
-        """Runs ``operation`` after ``after``; spans on lane compute. Scratch it needs is taken from the ledger for its duration.
-        Raises CancelledError when ``cancel`` was set."""
+    def launch(
+        self, operation: Operation, owner: Owner, cancel: CancelToken, after: DeviceEvent | None = None
+    ) -> DeviceEvent:
+        """Runs ``operation`` after ``after``; spans on lane compute. Scratch it needs is taken from the ledger for its
+        duration. Raises CancelledError when ``cancel`` was set."""
         ...
 
     def scratch_bytes(self, operation_type: type[Any], curve: Curve, group: int, n: int) -> int:
         """What ``launch`` of such an operation will take as scratch, for the plan."""
         ...
 
-    def compute_lock(self, owner: Owner) -> AbstractContextManager[None]:
-        """Held while kernels of one partition run; emits lock.wait and lock.held spans."""
+    def compute_lock(self, owner: Owner, cancel: CancelToken) -> AbstractContextManager[None]:
+        """Held while kernels of one partition run; first come, first served. Emits lock.wait and lock.held spans.
+        Raises CancelledError when ``cancel`` is set while waiting."""
         ...
 
     def memory(self) -> MemoryUse: ...

@@ -1,0 +1,309 @@
+"""Who holds which byte of a device, and who may take the next one.
+
+The rule: a partition *reserves* its planned peak before it allocates anything, and from then on its allocations within
+the plan cannot fail. What does not fit now waits in order of arrival; what can never fit is refused with the numbers.
+
+A reservation has two parts. ``held`` bytes may be used from the reservation on; ``serial`` bytes only while the owner
+holds the device's compute lock, so of all reservations only the largest serial part counts. With U the bytes of
+nobody's reservation and u_i the bytes in use by owner i, what is committed is
+
+    U + Σ max(held_i, u_i − serial_i) + max(max serial_i, Σ s_i),   s_i: the bytes that i uses of its serial part
+
+which never exceeds the capacity and is never less than the bytes in use. As long as one owner at a time uses its serial
+part, Σ s_i ≤ max serial_i, and no allocation within a reservation can fail. A reservation is made before the compute
+lock is taken and never while it is held: a waiter can therefore not keep the memory's holders from finishing. What was
+taken of the serial part is given back before the lock and the reservation are.
+
+Allocation events are emitted under the ledger's lock, so that their running sum is exact in every order a reader can
+see.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cuzk_engine.devices.base import CancelToken, EventSink, MemoryUse, Owner
+from cuzk_engine.errors import CancelledError, MemoryPlanError, OutOfDeviceMemoryError
+from cuzk_engine.events import Allocation, Kind, Purpose, Span, host_lane
+
+Reclaimer = Callable[[int], int]
+"""Asked to give back about so many bytes of caches that nobody uses; returns how many it gave."""
+
+
+@dataclass(eq=False, slots=True)
+class Grant:
+    """Bytes that were taken. ``reservation`` is the one they count against, while that is active."""
+
+    nbytes: int
+    purpose: Purpose
+    owner: Owner
+    reservation: Reservation | None
+    open: bool = True
+
+
+class Reservation:
+    """Memory promised to one owner until ``release`` (or the end of the ``with`` block); releasing twice does
+    nothing."""
+
+    def __init__(self, ledger: Ledger, owner: Owner, held: int, serial: int) -> None:
+        self._ledger = ledger
+        self.owner = owner
+        self.held = held
+        self.serial = serial
+        self.used = 0
+        self.active = True
+
+    def __enter__(self) -> Reservation:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.release()
+
+    @property
+    def charge(self) -> tuple[int, int]:
+        """(bytes committed besides the serial part, bytes of the serial part in use)."""
+        besides = max(self.held, self.used - self.serial)
+        return besides, max(0, self.used - besides)
+
+    def release(self) -> None:
+        self._ledger._release(self)
+
+    def shrink(self, nbytes: int) -> None:
+        """Gives back ``nbytes`` of the held part that turned out not to be needed."""
+        self._ledger._shrink(self, nbytes)
+
+
+class Ledger:
+    """The memory of one device (or of the host). All methods may be called from any thread.
+
+    ``advice`` ends the message of a refusal: what an operator can change.
+    """
+
+    def __init__(self, device: str, capacity: int, sink: EventSink | None = None, advice: str = "") -> None:
+        if capacity <= 0:
+            raise ValueError(f"capacity of {capacity} bytes")
+        self.device = device
+        self.capacity = capacity
+        self._sink = sink
+        self._advice = advice
+        self._changed = threading.Condition(threading.RLock())
+        self._used = 0
+        self._peak = 0
+        self._unreserved = 0
+        self._by_key: defaultdict[tuple[Purpose, int, str], int] = defaultdict(int)
+        self._reservations: dict[Owner, Reservation] = {}
+        self._waiting: deque[object] = deque()
+        self._generation = 0  # counts the changes that could let a waiter in
+        self._reclaimers: list[Reclaimer] = []
+
+    # ---- bytes ----
+
+    def take(self, nbytes: int, purpose: Purpose, owner: Owner, out_of: Reservation | None = None) -> Grant:
+        """Counts ``nbytes`` ≥ 0 as in use; within the owner's reservation this cannot fail.
+
+        With ``out_of`` the bytes leave that reservation, which shrinks by them, and belong to ``owner``, who outlives
+        it. Raises OutOfDeviceMemoryError; nothing is taken then.
+        """
+        if nbytes < 0:
+            raise ValueError(f"allocation of {nbytes} bytes")
+        grant = self._try_take(nbytes, purpose, owner, out_of)
+        if grant is None and self._reclaim(nbytes):
+            grant = self._try_take(nbytes, purpose, owner, out_of)
+        if grant is None:
+            with self._changed:
+                free = max(0, self.capacity - self._committed())
+            raise OutOfDeviceMemoryError(self.device, purpose, nbytes, free, self.capacity)
+        return grant
+
+    def give_back(self, grant: Grant) -> None:
+        """Ends a grant; a second time does nothing."""
+        with self._changed:
+            if not grant.open:
+                return
+            grant.open = False
+            if grant.reservation is not None and grant.reservation.active:
+                grant.reservation.used -= grant.nbytes
+            else:
+                self._unreserved -= grant.nbytes
+            self._count(-grant.nbytes, grant.purpose, grant.owner)
+            self._notify()
+
+    def use(self) -> MemoryUse:
+        """Bytes now and at the peak; purposes that hold nothing are left out."""
+        with self._changed:
+            by_purpose: defaultdict[str, int] = defaultdict(int)
+            for (purpose, _, _), nbytes in self._by_key.items():
+                by_purpose[purpose.value] += nbytes
+            return MemoryUse(self.capacity, self._used, self._peak, dict(by_purpose))
+
+    def holders(self) -> dict[tuple[Purpose, int, str], int]:
+        """(purpose, worker, job) → bytes in use."""
+        with self._changed:
+            return dict(self._by_key)
+
+    @property
+    def committed(self) -> int:
+        """Bytes in use or promised."""
+        with self._changed:
+            return self._committed()
+
+    def reset_peak(self) -> None:
+        with self._changed:
+            self._peak = self._used
+
+    # ---- reservations ----
+
+    def reserve(self, held: int, serial: int, owner: Owner, cancel: CancelToken) -> Reservation:
+        """Waits until the memory can be promised; at most one reservation an owner.
+
+        Raises MemoryPlanError where it can never fit: it is larger than the device, or nobody is left who could give
+        memory back. Raises CancelledError when ``cancel`` is set. A wait is a ``memory.wait`` span on the owner's host
+        lane.
+        """
+        self._check_request(held, serial)
+        if (immediate := self.try_reserve(held, serial, owner)) is not None:
+            return immediate
+        ticket = object()
+        start = time.monotonic_ns()
+        with self._changed:
+            self._waiting.append(ticket)
+        unsubscribe = cancel.on_set(self._notify)
+        try:
+            return self._wait_for_turn(ticket, held, serial, owner, cancel)
+        finally:
+            unsubscribe()
+            with self._changed:
+                self._waiting.remove(ticket)
+                self._notify()
+            self._emit_wait(start, held + serial, owner)
+
+    def try_reserve(self, held: int, serial: int, owner: Owner) -> Reservation | None:
+        """Promises the memory if that is possible at once and nobody waits; unused caches are given up for it."""
+        self._check_request(held, serial)
+        with self._changed:
+            if self._waiting:
+                return None
+        return self._promise_or_reclaim(held, serial, owner)
+
+    def add_reclaimer(self, reclaimer: Reclaimer) -> None:
+        """``reclaimer`` is called without the ledger's lock, when memory is short."""
+        with self._changed:
+            self._reclaimers.append(reclaimer)
+
+    # ---- inside ----
+
+    def _wait_for_turn(self, ticket: object, held: int, serial: int, owner: Owner, cancel: CancelToken) -> Reservation:
+        while True:
+            with self._changed:
+                generation = self._generation
+                first = self._waiting[0] is ticket
+            if cancel.is_set:
+                raise CancelledError("cancelled while waiting for device memory")
+            reservation = self._promise_or_reclaim(held, serial, owner) if first else None
+            if reservation is not None:
+                return reservation
+            with self._changed:
+                if generation == self._generation and first and not self._reservations:
+                    raise self._never_fits(held + serial, self.capacity - self._unreserved)
+                while generation == self._generation and not cancel.is_set:
+                    self._changed.wait()
+
+    def _promise_or_reclaim(self, held: int, serial: int, owner: Owner) -> Reservation | None:
+        reservation = self._try_promise(held, serial, owner)
+        if reservation is None and self._reclaim(held + serial):
+            reservation = self._try_promise(held, serial, owner)
+        return reservation
+
+    def _try_promise(self, held: int, serial: int, owner: Owner) -> Reservation | None:
+        with self._changed:
+            if owner in self._reservations:
+                raise ValueError(f"{owner} already has a reservation")
+            if self._committed(held, serial) > self.capacity:
+                return None
+            reservation = Reservation(self, owner, held, serial)
+            self._reservations[owner] = reservation
+            return reservation
+
+    def _try_take(self, nbytes: int, purpose: Purpose, owner: Owner, out_of: Reservation | None) -> Grant | None:
+        with self._changed:
+            reservation = self._reservations.get(owner) if out_of is None else None
+            held = out_of.held if out_of is not None else 0
+            self._add(nbytes, reservation, out_of)
+            if nbytes and self._committed() > self.capacity:
+                self._add(-nbytes, reservation, None)
+                if out_of is not None:
+                    out_of.held = held
+                return None
+            self._count(nbytes, purpose, owner)
+            return Grant(nbytes, purpose, owner, reservation)
+
+    def _add(self, nbytes: int, reservation: Reservation | None, out_of: Reservation | None) -> None:
+        if out_of is not None:
+            out_of.held = max(0, out_of.held - nbytes)
+        if reservation is not None:
+            reservation.used += nbytes
+        else:
+            self._unreserved += nbytes
+
+    def _release(self, reservation: Reservation) -> None:
+        with self._changed:
+            if not reservation.active:
+                return
+            reservation.active = False
+            del self._reservations[reservation.owner]
+            self._unreserved += reservation.used
+            self._notify()
+
+    def _shrink(self, reservation: Reservation, nbytes: int) -> None:
+        with self._changed:
+            reservation.held = max(0, reservation.held - nbytes)
+            self._notify()
+
+    def _committed(self, held: int = 0, serial: int = 0) -> int:
+        """What is committed, with one more reservation of ``held`` and ``serial``."""
+        charges = [reservation.charge for reservation in self._reservations.values()]
+        largest = max([serial, *(reservation.serial for reservation in self._reservations.values())])
+        return self._unreserved + held + sum(c for c, _ in charges) + max(largest, sum(s for _, s in charges))
+
+    def _count(self, delta: int, purpose: Purpose, owner: Owner) -> None:
+        self._used += delta
+        self._peak = max(self._peak, self._used)
+        key = (purpose, owner.worker, owner.job)
+        self._by_key[key] += delta
+        if not self._by_key[key]:
+            del self._by_key[key]
+        if delta and self._sink is not None:
+            self._sink(Allocation(time.monotonic_ns(), self.device, delta, purpose, owner.worker, owner.job))
+
+    def _check_request(self, held: int, serial: int) -> None:
+        if held < 0 or serial < 0:
+            raise ValueError(f"reservation of {held} + {serial} bytes")
+        if held + serial > self.capacity:
+            raise self._never_fits(held + serial, self.capacity)
+
+    def _never_fits(self, needed: int, available: int) -> MemoryPlanError:
+        return MemoryPlanError(self.device, needed, available, self.capacity, self._advice)
+
+    def _reclaim(self, nbytes: int) -> bool:
+        with self._changed:
+            reclaimers = list(self._reclaimers)
+        return sum(reclaimer(nbytes) for reclaimer in reclaimers) > 0
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._generation += 1
+            self._changed.notify_all()
+
+    def _emit_wait(self, start: int, nbytes: int, owner: Owner) -> None:
+        if self._sink is not None:
+            lane = host_lane(owner.worker)
+            self._sink(
+                Span(
+                    start, time.monotonic_ns(), self.device, lane, Kind.MEMORY_WAIT,
+                    owner.job, owner.partition, owner.worker, nbytes,
+                )
+            )  # fmt: skip
