@@ -1,0 +1,37 @@
+"""``cuzk app``: the window. The engine never imports it; it is looked up by name when it is asked for."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from cuzk_engine.errors import CuzkError
+
+if TYPE_CHECKING:
+    Subparsers = argparse._SubParsersAction[Any]
+
+
+def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "app", help="open the window", description="Opens the window.", allow_abbrev=False
+    )
+    parser.add_argument(
+        "--demo",
+        metavar="FOLDER",
+        help="start the engine with the demo circuit; without a display do the same without a window, and leave the "
+        "proof and a picture in FOLDER",
+    )
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    try:
+        window = importlib.import_module("cuzk_gui.main")
+    except ImportError as error:
+        raise CuzkError(
+            f"the window cannot be loaded: {error}; `cuzk prove` and `cuzk daemon` work without it"
+        ) from error
+    arguments = [] if args.demo is None else ["--demo", args.demo]
+    code: int = window.main(arguments)
+    return code

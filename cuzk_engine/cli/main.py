@@ -1,0 +1,121 @@
+"""The ``cuzk`` command: finds the sub-command, runs it, turns errors into one line and an exit code.
+
+A sub-command is one module of ``cuzk_engine.cli`` with two functions:
+
+    def add_parser(subparsers) -> argparse.ArgumentParser    registers itself under its name and describes its arguments
+    def run(args: argparse.Namespace) -> int                 does it; returns the exit code
+
+``run`` raises CuzkError for what a user can understand. Only the module of the command that was named is imported, so
+that ``cuzk prove`` loads nothing that it does not need. ``--debug`` is understood by every command.
+
+Exit codes: 0 done, 1 the thing asked for failed, 2 wrong usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Final, NoReturn
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+COMMANDS: Final = {
+    "app": "open the window",
+    "daemon": "start, stop and look at the engine's background process",
+    "prove": "make a proof, verify it, write it",
+    "verify": "check a proof",
+    "info": "say what a file holds",
+}
+
+INTERRUPTED: Final = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command line (``sys.argv`` by default) and returns its exit code."""
+    debug = False
+    try:
+        arguments = list(sys.argv[1:] if argv is None else argv)
+        debug = "--debug" in arguments
+        return _run(arguments)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except SystemExit as stop:  # argparse, after --help and --version
+        return stop.code if isinstance(stop.code, int) else 1
+    except BrokenPipeError:
+        _stop_writing()
+        return 0
+    except Exception as error:
+        if debug:
+            import traceback
+
+            traceback.print_exc()
+        return _report(error)
+
+
+def _run(arguments: list[str]) -> int:
+    import importlib
+
+    command = next((argument for argument in arguments if not argument.startswith("-")), None)
+    module = importlib.import_module(f"cuzk_engine.cli.{command}") if command in COMMANDS else None
+    parser = _parser(command, module)
+    args = parser.parse_args(arguments)
+    if module is None:
+        parser.print_help()
+        return 2
+    code: int = module.run(args)
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    return code
+
+
+def _parser(command: str | None, module: object) -> argparse.ArgumentParser:
+    import argparse
+
+    from cuzk_engine import __version__
+    from cuzk_engine.errors import UsageError
+
+    class Parser(argparse.ArgumentParser):
+        def error(self, message: str) -> NoReturn:
+            raise UsageError(f"{message} (see {self.prog} --help)")
+
+    parser = Parser(
+        prog="cuzk", description="Runs Groth16 proofs, and shows what happens meanwhile.", allow_abbrev=False
+    )
+    parser.add_argument("--version", action="version", version=f"cuzk {__version__}")
+    parser.add_argument("--debug", action="store_true", help="show where an error comes from")
+    subparsers = parser.add_subparsers(metavar="COMMAND", parser_class=Parser)
+    for name, summary in COMMANDS.items():
+        if name == command:
+            added = module.add_parser(subparsers)  # type: ignore[attr-defined]
+            added.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+        else:
+            subparsers.add_parser(name, help=summary)
+    return parser
+
+
+def _report(error: Exception) -> int:
+    from cuzk_engine.errors import CuzkError
+
+    if isinstance(error, CuzkError):
+        message, code = str(error), error.exit_code
+    else:
+        text = " ".join(str(error).split())
+        message, code = f"internal fault: {type(error).__name__}: {text}; --debug shows where it comes from", 1
+    if sys.stderr is not None:
+        import contextlib
+
+        with contextlib.suppress(OSError):  # nobody listens; the exit code still tells
+            print(f"cuzk: error: {message}", file=sys.stderr, flush=True)
+    return code
+
+
+def _stop_writing() -> None:
+    """Whoever read standard output has gone; keeps the interpreter from complaining about that when it ends."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
