@@ -19,6 +19,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#if defined(__GNUC__)
+#pragma GCC visibility push(default)
+#endif
 
 typedef enum { CUZK_BN254 = 0, CUZK_BLS12_381 = 1 } cuzk_curve;
 typedef enum { CUZK_FR = 0, CUZK_FQ = 1, CUZK_FQ2 = 2 } cuzk_field;
@@ -140,6 +143,9 @@ int cuzk_pairing_check(int curve, const void *p, const void *q, uint64_t n, int 
  * c0.c0.c0, c0.c0.c1, c0.c1.c0, ... c1.c2.c1. */
 int cuzk_pairing(int curve, const void *p, const void *q, void *out, cuzk_call *call);
 
+#if defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
 #ifdef __cplusplus
 }
 #endif

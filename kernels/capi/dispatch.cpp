@@ -1,0 +1,98 @@
+// Choice of the code path at run time, and the library's own facts.
+#include <stdlib.h>
+#include <string.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "path_table.hpp"
+#include "source_hash.h"
+
+namespace cuzk {
+
+namespace portable {
+extern const PathTable table;
+}
+#ifdef CUZK_HAVE_ADX
+namespace adx {
+extern const PathTable table;
+}
+#endif
+#ifdef CUZK_HAVE_IFMA
+namespace ifma {
+extern const PathTable table;
+}
+#endif
+
+namespace {
+
+struct Candidate {
+  const char *name;  // its features, joined by '+'
+  const PathTable *table;
+};
+
+// The paths that this processor can run, best last.
+std::vector<Candidate> candidates() {
+  std::vector<Candidate> c{{"portable", &portable::table}};
+#if defined(CUZK_HAVE_ADX) || defined(CUZK_HAVE_IFMA)
+  __builtin_cpu_init();
+#endif
+#ifdef CUZK_HAVE_ADX
+  const bool adx = __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("adx");
+  if (adx) c.push_back({"bmi2+adx", &adx::table});
+#endif
+#ifdef CUZK_HAVE_IFMA
+  if (adx && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512ifma"))
+    c.push_back({"bmi2+adx+avx512ifma", &ifma::table});
+#endif
+  return c;
+}
+
+// Whether every feature in `name` is in the comma-separated list `allowed`.
+bool is_allowed(const std::string &name, const std::string &allowed) {
+  if (name == "portable") return true;
+  const std::string list = "," + allowed + ",";
+  for (size_t begin = 0; begin < name.size();) {
+    const size_t end = std::min(name.find('+', begin), name.size());
+    if (list.find("," + name.substr(begin, end - begin) + ",") == std::string::npos) return false;
+    begin = end + 1;
+  }
+  return true;
+}
+
+struct Choice {
+  Candidate used{};
+  std::string available;
+
+  // CUZK_CPU_FEATURES, where set, lists the features that may be used: "" none, "bmi2,adx", "bmi2,adx,avx512ifma".
+  Choice() {
+    const char *allowed = getenv("CUZK_CPU_FEATURES");
+    for (const Candidate &c : candidates()) {
+      if (!available.empty()) available += ",";
+      available += c.name;
+      if (!allowed || is_allowed(c.name, allowed)) used = c;
+    }
+  }
+};
+
+const Choice &choice() {
+  static const Choice *const c = new Choice;  // never destroyed: workers may outlive static destructors
+  return *c;
+}
+
+}  // namespace
+
+const PathTable &paths() { return *choice().used.table; }
+
+}  // namespace cuzk
+
+extern "C" {
+
+const char *cuzk_source_hash(void) { return CUZK_SOURCE_HASH; }
+const char *cuzk_isa(void) { return cuzk::choice().used.name; }
+const char *cuzk_isa_available(void) { return cuzk::choice().available.c_str(); }
+uint32_t cuzk_threads(void) { return cuzk::ThreadPool::processors(); }
+
+}  // extern "C"

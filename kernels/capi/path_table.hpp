@@ -1,0 +1,45 @@
+// The functions that exist once for each code path, and the table through which the C interface calls them.
+//
+// A new path needs a line in CUZK_PATHS, one in candidates() of dispatch.cpp and its flags in CMakeLists.txt.
+#pragma once
+#include "run.hpp"
+
+namespace cuzk {
+
+// name, return type, parameters. Arguments have been checked by the C interface.
+#define CUZK_PATH_FUNCTIONS(X) \
+  X(field_op, int, (int curve, int field, int op, void *out, const void *a, const void *b, uint64_t n, Run &run)) \
+  X(field_check, int, (int curve, int field, const void *a, uint64_t n, uint64_t *first_bad, Run &run)) \
+  X(fr_classify, int, (const void *a, uint64_t n, uint64_t counts[3], Run &run)) \
+  X(point_op, int, (int curve, int group, int op, void *out, const void *a, const void *b, uint64_t n, Run &run)) \
+  X(points_check, int, \
+    (int curve, int group, const void *points, uint64_t n, int check_subgroup, uint64_t *first_bad, int *fault, Run &run)) \
+  X(ntt_table, int, (int curve, uint32_t log_n, void *table, Run &run)) \
+  X(ntt, int, (int curve, void *data, uint32_t log_n, int flags, const void *table, Run &run)) \
+  X(coset_scale, int, (int curve, void *data, uint32_t log_n, int inverse, int reversed, Run &run)) \
+  X(coset_extend, int, (int curve, void *data, uint32_t log_n, const void *table, Run &run)) \
+  X(coefficients_check, int, \
+    (int curve, const void *entries, uint64_t n, uint64_t n_vars, uint64_t domain, int *sorted, uint64_t nonzeros[2], \
+     uint64_t *first_bad, Run &run)) \
+  X(evaluate, int, \
+    (int curve, const void *entries, uint64_t n, const uint32_t *order, const void *w, uint64_t domain, void *a, void *b, \
+     void *c, Run &run)) \
+  X(h_join, int, (int curve, void *a, const void *b, const void *c, uint64_t n, Run &run)) \
+  X(msm_scratch_bytes, uint64_t, (int curve, int group, uint64_t n, unsigned threads)) \
+  X(msm, int, \
+    (int curve, int group, const void *points, const void *scalars, uint64_t n, void *out, void *scratch, \
+     uint64_t scratch_bytes, Run &run)) \
+  X(msm_reference, int, (int curve, int group, const void *points, const void *scalars, uint64_t n, void *out)) \
+  X(pairing_check, int, (int curve, const void *p, const void *q, uint64_t n, int *is_one, Run &run)) \
+  X(pairing, int, (int curve, const void *p, const void *q, void *out, Run &run))
+
+struct PathTable {
+#define X(name, type, parameters) type(*name) parameters;
+  CUZK_PATH_FUNCTIONS(X)
+#undef X
+};
+
+// The path in use; chosen at the first call, for good.
+const PathTable &paths();
+
+}  // namespace cuzk
