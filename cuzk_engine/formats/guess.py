@@ -39,6 +39,8 @@ def guess(head: bytes) -> str | None:
             return None
         text = head[: error.start].decode("utf-8")
     start = text.lstrip("\ufeff \t\r\n").lower()
+    if not start:
+        return "blank"
     if start.startswith(("<!doctype html", "<html", "<head", "<body")):
         return "an HTML page, perhaps from a failed download"
     if start.startswith(("<?xml", "<")):

@@ -16,6 +16,11 @@ from cuzk_engine.formats.source import open_regular, read_at
 # The primes have at most 381 bits, so no legitimate number is longer. It also keeps int() from quadratic work.
 _DECIMAL: Final = re.compile(r"(?:0|[1-9][0-9]{0,199})", re.ASCII)
 
+_MAX_DEPTH: Final = 32  # real files have up to 4
+# A JSON string; one that never ends goes to the end of the data, so that the search stays linear.
+_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_NOT_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"[]{}")
+
 
 class _RefusedError(Exception):
     """Raised by the decoder's hooks."""
@@ -33,10 +38,10 @@ def load_json(path: Path | str, noun: str, max_bytes: int) -> Any:
         data = bytes(read_at(descriptor, status.st_size))
     if not data:
         raise IncompleteFileError(path, noun, 2, 0)
+    if _depth_exceeds(data, _MAX_DEPTH):
+        raise FormatError(path, f"is nested too deeply to be {noun}")
     try:
         return json.loads(data.decode("utf-8-sig"), object_pairs_hook=_unique, parse_constant=_no_constant)
-    except RecursionError as error:
-        raise FormatError(path, f"is nested too deeply to be {noun}") from error
     except _RefusedError as error:
         raise FormatError(path, f"{error}; expected {noun}") from error
     except ValueError as error:
@@ -142,6 +147,20 @@ def shown(value: Any) -> str:
         return _type_name(value)
     text = json.dumps(value)  # escapes everything outside ASCII
     return text if len(text) <= 60 else f"{text[:40]}… ({len(text):,} characters)"
+
+
+def _depth_exceeds(data: bytes, limit: int) -> bool:
+    """Whether brackets outside strings nest deeper than `limit`.
+
+    The standard decoder recurses on the C stack up to the interpreter's recursion limit, which libraries raise: then a
+    deep file ends the process.
+    """
+    depth = 0
+    for bracket in _STRING.sub(b"", data).translate(None, _NOT_BRACKETS):
+        depth += 1 if bracket in b"[{" else -1
+        if depth > limit:
+            return True
+    return False
 
 
 def _type_name(value: Any) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from cuzk_engine.curves import Curve
@@ -63,6 +65,18 @@ def put(offset: int, value: int, size: int = 4) -> Callable[[bytes], bytes]:
         return payload[:offset] + value.to_bytes(size, "little") + payload[offset + size :]
 
     return change
+
+
+@contextmanager
+def memory_below(limit: int) -> Iterator[None]:
+    """Fails when more than `limit` bytes were allocated at any time within the block."""
+    tracemalloc.start()
+    try:
+        yield
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < limit
 
 
 def wtns(prime: int, values: list[int], *, n8: int = 32, count: int | None = None) -> bytes:
