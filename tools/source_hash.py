@@ -1,7 +1,7 @@
 """Prints the SHA-256 over everything under kernels/: sorted relative paths and contents.
 
 CMake builds it into the native library; ``cuzk_engine/native.py`` computes the same and refuses a library that was
-built from other sources. Usage: ``source_hash.py FOLDER [OUTPUT]``; with OUTPUT, writes it there as a C string constant,
+built from other sources. Usage: ``source_hash.py FOLDER [OUTPUT]``; with OUTPUT, writes it there as a C constant,
 and only when it changed.
 """
 
