@@ -10,6 +10,7 @@ import logging
 import os
 import re
 import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -22,6 +23,8 @@ import pytest
 
 GRACE_S = 5.0
 """How long threads and processes that were told to end may take; only a test that leaks waits so long."""
+
+RECURSION_LIMIT = sys.getrecursionlimit()
 
 PYTHON_HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 """Processes that Python starts once for all and keeps until it ends."""
@@ -60,6 +63,12 @@ def cuzk_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.setenv(name, str(folder))
     yield home
     shutil.rmtree(home)
+
+
+@pytest.fixture(autouse=True)
+def users_recursion_limit() -> None:
+    """Take back what importing py_ecc does: at its limit, 100,000, C code has long left the stack."""
+    sys.setrecursionlimit(RECURSION_LIMIT)
 
 
 @pytest.fixture(autouse=True)
