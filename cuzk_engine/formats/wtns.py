@@ -45,7 +45,10 @@ class Witness:
 
     @classmethod
     def from_buffer(cls, data: BytesLike, name: str = "witness") -> Witness:
-        """A witness that came another way, as the bytes of a .wtns file; not copied."""
+        """A witness that came another way, as the bytes of a .wtns file.
+
+        It is not copied: whoever shares the buffer must leave it alone as long as the witness is used.
+        """
         return cls.from_source(SourceFile.from_buffer(data, name))
 
     @classmethod

@@ -47,8 +47,9 @@ def test_real_files(item, file):
 def test_no_value_of_a_witness_is_described():
     item = case("bn128", "merkle10")
     text = json.dumps(describe(item.path("witness.wtns")).fields)
-    for value in item.json("public.json"):
-        assert value not in text
+    long = [value for value in item.json("public.json") if len(value) > 20]
+    assert long
+    assert not any(value in text for value in long)
 
 
 @pytest.mark.parametrize(
