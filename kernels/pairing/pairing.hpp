@@ -1,6 +1,6 @@
 // Optimal ate pairings of BN254 and BLS12-381: Miller loops over several pairs with shared squarings, and the final
 // exponentiation. The value is exactly f^((q^12 - 1) / r), without the extra exponent that many implementations leave
-// in, where f is f_{6x+2,Q} l l on BN254 and f_{x,Q} on BLS12-381, with the sign of x: a loop over |x| gives the inverse.
+// in, where f is f_{6x+2,Q} l l on BN254 and f_{x,Q} on BLS12-381, with x's sign: a loop over |x| gives the inverse.
 //
 // Sources:
 //   [V]     Vercauteren: Optimal pairings, IEEE Trans. Inf. Theory 2010

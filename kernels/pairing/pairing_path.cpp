@@ -10,8 +10,10 @@ namespace {
 // Pairs that share the squarings of one Miller loop, at most. A squaring costs about half as much as one pair's part of
 // a step, so that more would save little, and the points on their way stay within a few KiB of stack.
 constexpr uint64_t max_group = 8;
-// The fewest, where there are threads for more groups: one pair a thread would do half of its work for the squarings.
-constexpr uint64_t min_group = 2;
+// The fewest, where there are threads for more groups. The four pairs of a Groth16 check stay on the calling thread: on
+// two threads they take 0.46 instead of 0.61 ms while both processors are idle, and 0.77 ms while they are not (BN254,
+// an EPYC with adx).
+constexpr uint64_t min_group = 4;
 // Products that are kept until they are multiplied by the calling thread.
 constexpr uint64_t max_groups = 32;
 

@@ -187,6 +187,18 @@ def test_many_pairs_on_several_threads(curve: Curve, threads: int) -> None:
             assert not product_is_one(curve, [*points[: n - 1], points[n - 1]], call)
 
 
+@curves
+def test_more_pairs_than_one_round_holds(curve: Curve) -> None:
+    ec = reference(curve)
+    point, pairs = ec.G1, []
+    for _ in range(300):  # a round holds at most 32 groups of 8
+        pairs.append((g1_affine(curve, point), curve.g2))
+        point = ec.add(point, ec.G1)
+    pairs.append((g1(curve, -300 * 301 // 2), curve.g2))
+    assert product_is_one(curve, pairs)
+    assert not product_is_one(curve, [*pairs[:299], *pairs[300:]])
+
+
 def groth16_pairs(curve: Curve, key: Any, proof: Any, public: list[str]) -> list[Pair]:
     """The four pairs of e(-A, B) e(alpha, beta) e(IC_0 + sum public_i IC_i, gamma) e(C, delta) = 1."""
     ec = reference(curve)
