@@ -250,6 +250,10 @@ class Device(Protocol):
         """What ``launch`` of such an operation will take as scratch, for the plan."""
         ...
 
+    def table_bytes(self, curve: Curve, log_n: int) -> int:
+        """Bytes of the table that ``NttTable`` fills for 2^log_n."""
+        ...
+
     def compute_lock(self, owner: Owner, cancel: CancelToken) -> AbstractContextManager[None]:
         """Held while kernels of one partition run; first come, first served. Emits lock.wait and lock.held spans.
         Raises CancelledError when ``cancel`` is set while waiting."""

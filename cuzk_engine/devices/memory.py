@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-import numpy as np
-
 from cuzk_engine.devices.base import Bytes, Owner
 from cuzk_engine.devices.ledger import Grant, Ledger, Reservation
 from cuzk_engine.errors import OutOfDeviceMemoryError
 from cuzk_engine.events import Purpose
-
-ALIGNMENT: Final = 64  # a cache line, and the widest vector register
+from cuzk_engine.native import aligned
 
 
 class HostBuffer:
@@ -29,12 +24,11 @@ class HostBuffer:
         """Raises OutOfDeviceMemoryError; nothing is counted then."""
         grant = ledger.take(nbytes, purpose, owner, out_of)
         try:
-            block = np.empty(nbytes + ALIGNMENT, dtype=np.uint8)
+            data = aligned(nbytes)
         except MemoryError as error:
             ledger.give_back(grant)
             raise OutOfDeviceMemoryError(ledger.device, purpose, nbytes, 0, ledger.capacity) from error
-        start = -block.ctypes.data % ALIGNMENT
-        return cls(ledger, grant, block[start : start + nbytes])
+        return cls(ledger, grant, data)
 
     def __enter__(self) -> HostBuffer:
         return self

@@ -176,5 +176,10 @@ class CostModel:
         each = self._ADD_G2 if query.group == 2 else self._ADD_G1
         return self._wide * each * self._sizes.query_length(query)
 
+    def total(self) -> float:
+        """Everything after the key was loaded."""
+        queries = sum(self.msm(query) for query in Query)
+        return self.read_witness() + self.evaluate() + self.transforms() + queries + self.finish()
+
     def finish(self) -> float:
         return self._FIXED * self._wide

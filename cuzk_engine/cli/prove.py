@@ -1,0 +1,252 @@
+"""``cuzk prove``: one proof, verified, written whole or not at all; on this process's device or by a running engine.
+
+The work runs in a thread of its own, while the main thread only waits: an interruption sets the cancel flag, which
+everything that takes long looks at, and the thread ends by itself, leaving no file. Once both files are complete on the
+disk the proof is delivered; an interruption then comes too late and the command succeeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+from cuzk_engine.cli.console import ProgressLine, say, say_json
+from cuzk_engine.errors import CancelledError, CuzkError, UsageError
+
+if TYPE_CHECKING:
+    from cuzk_engine.devices.base import CancelToken
+
+    Subparsers = argparse._SubParsersAction[Any]
+
+_REDRAW_S: Final = 0.1
+
+
+def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "prove",
+        help="make a proof, verify it, write it",
+        description="Makes a Groth16 proof, verifies it and writes it; writes nothing unless everything succeeded.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("key", metavar="KEY.zkey", type=Path)
+    parser.add_argument("witness", metavar="WITNESS.wtns", type=Path)
+    parser.add_argument("proof", metavar="PROOF.json", type=Path)
+    parser.add_argument("public", metavar="PUBLIC.json", type=Path)
+    parser.add_argument("--device", metavar="auto|cpu|cuda:N", default="auto", help="where to prove (auto)")
+    parser.add_argument("--daemon", metavar="ADDR", help="have the engine at ADDR (127.0.0.1:9820) prove")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    check_outputs(args)
+    work = _prove_by_daemon if args.daemon is not None else _prove_here
+    task = _Task(args, work)
+    with _interruptible(task):
+        task.wait(ProgressLine(sys.stderr))
+    if task.error is not None:
+        if isinstance(task.error, CancelledError) and task.interrupted_by is not None:
+            return 128 + task.interrupted_by
+        raise task.error
+    if args.json:
+        say_json(task.result)
+    else:
+        say(_summary(args, task.result))
+    return 0
+
+
+def check_outputs(args: argparse.Namespace) -> None:
+    """Refuses, before any work, outputs that cannot be meant or written."""
+    inputs = {"the key": args.key, "the witness": args.witness}
+    if _same_file(args.proof, args.public):
+        raise UsageError(f"{args.proof}: proof and public signals cannot be written to one file")
+    for output in (args.proof, args.public):
+        for name, path in inputs.items():
+            if _same_file(output, path):
+                raise UsageError(f"{output}: is {name}, it would be overwritten")
+        if output.is_dir():
+            raise CuzkError(f"{output}: cannot be written: is a folder")
+        folder = Path(os.path.realpath(output)).parent
+        if not folder.is_dir():
+            raise CuzkError(f"{output}: cannot be written: the folder {folder} does not exist")
+
+
+def write_pair(proof: Path, proof_json: str, public: Path, public_json: str) -> None:
+    """Writes both files, or neither: an old file is put back when the second one cannot be put in place."""
+    from cuzk_engine.formats.atomic import PendingFile, write_atomically
+
+    with PendingFile(proof, proof_json) as first, PendingFile(public, public_json) as second:
+        old = proof.read_bytes() if proof.is_file() else None
+        existed = proof.exists()
+        first.commit()
+        try:
+            second.commit()
+        except BaseException:
+            if old is not None:
+                write_atomically(proof, old)
+            elif not existed:
+                proof.unlink(missing_ok=True)
+            raise
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except OSError:
+        return os.path.realpath(one) == os.path.realpath(other)
+
+
+@dataclass
+class _Task:
+    """The work of one command in a thread, its progress and how it ended."""
+
+    args: argparse.Namespace
+    work: Callable[[_Task], dict[str, Any]]
+    progress: tuple[str, float] = ("start", 0.0)
+    committing: bool = False
+    interrupted_by: int | None = None
+    result: dict[str, Any] = field(default_factory=dict)
+    error: BaseException | None = None
+
+    def __post_init__(self) -> None:
+        self._done = threading.Event()
+        self._cancelled = False
+        self._token: CancelToken | None = None
+        self._thread = threading.Thread(target=self._run, name="prove", daemon=True)
+
+    def wait(self, line: ProgressLine) -> None:
+        """Until the work has ended; the only thing the main thread does."""
+        self._thread.start()
+        while not self._done.wait(_REDRAW_S if line.visible else None):
+            line.draw(*self.progress)
+        line.clear()
+        self._thread.join()
+
+    def interrupt(self, number: int, frame: FrameType | None = None) -> None:
+        """A signal handler. The first signal asks the work to end, a second one does not wait for that."""
+        if self.interrupted_by is not None and not self.committing:
+            os._exit(128 + number)
+        self.interrupted_by = number
+        self._cancelled = True
+        if self._token is not None:
+            self._token.set()
+
+    def cancel_with(self, token: CancelToken) -> CancelToken:
+        """Makes ``token`` the flag that an interruption sets."""
+        self._token = token
+        if self._cancelled:
+            token.set()
+        return token
+
+    def report(self, phase: str, fraction: float) -> None:
+        self.progress = (phase, fraction)
+
+    def deliver(self, proof_json: str, public_json: str) -> None:
+        """The point of no return: from here on both files appear, or an error is told."""
+        self.committing = True
+        if self._cancelled:
+            raise CancelledError("cancelled")
+        write_pair(self.args.proof, proof_json, self.args.public, public_json)
+
+    def _run(self) -> None:
+        try:
+            self.result = self.work(self)
+        except BaseException as error:
+            self.error = error
+        finally:
+            self._done.set()
+
+
+class _interruptible:  # noqa: N801 - used like a function
+    """SIGINT and SIGTERM go to the task for the time of the block."""
+
+    def __init__(self, task: _Task) -> None:
+        self._task = task
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._task.interrupt)
+
+    def __exit__(self, *exc: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
+def _prove_here(task: _Task) -> dict[str, Any]:
+    started = time.monotonic_ns()
+    from cuzk_engine.devices.base import CancelToken, Owner
+    from cuzk_engine.devices.select import open_device
+    from cuzk_engine.keys import KeyCache
+    from cuzk_engine.runner import Runner
+
+    cancel = task.cancel_with(CancelToken())
+    args = task.args
+    device = open_device(args.device)
+    try:
+        runner = Runner(device, KeyCache())
+        outcome = runner.prove(args.key, args.witness, Owner(), progress=task.report, cancel=cancel)
+        task.deliver(outcome.proof.to_json(), outcome.public.to_json())
+        return {
+            "proof": str(args.proof),
+            "public": str(args.public),
+            "curve": outcome.proof.curve.snarkjs_name,
+            "public_signals": len(outcome.public.values),
+            "device": outcome.device,
+            "device_name": device.info.name,
+            "verified": True,
+            "seconds": (time.monotonic_ns() - started) / 1e9,
+            "phases": {name: nanoseconds / 1e9 for name, nanoseconds in outcome.phases.items()},
+            "peak_device_bytes": outcome.peak_bytes,
+        }
+    finally:
+        device.close()
+
+
+def _prove_by_daemon(task: _Task) -> dict[str, Any]:
+    started = time.monotonic_ns()
+    from cuzk_engine.client import EngineClient, JobState
+    from cuzk_engine.devices.base import CancelToken
+
+    cancel = task.cancel_with(CancelToken())
+    args = task.args
+    with EngineClient(args.daemon) as client:
+        device = "" if args.device == "auto" else args.device
+        job = client.submit(key_path=args.key.absolute(), witness_path=args.witness.absolute(), device=device)
+        job_id = job.id
+        unsubscribe = cancel.on_set(lambda: threading.Thread(target=client.cancel, args=(job_id,)).start())
+        try:
+            with client.watch(job_id) as updates:
+                for job in updates:
+                    task.report(job.phase or job.state.value, job.progress)
+        finally:
+            unsubscribe()
+        if job.state is JobState.CANCELLED:
+            raise CancelledError("cancelled")
+        if job.state is not JobState.COMPLETED:
+            raise CuzkError(job.error or f"the job ended as {job.state.value}")
+        result = client.fetch(job_id)
+        task.deliver(result.proof_json, result.public_json)
+        return {
+            "proof": str(args.proof),
+            "public": str(args.public),
+            "curve": result.curve,
+            "device": job.device,
+            "job": job_id,
+            "verified": True,
+            "seconds": (time.monotonic_ns() - started) / 1e9,
+            "phases": {phase.name: phase.nanoseconds / 1e9 for phase in job.phases},
+        }
+
+
+def _summary(args: argparse.Namespace, result: dict[str, Any]) -> str:
+    return f"{args.proof}, {args.public}: proof verified, {result['seconds']:.2f} s on {result['device']}"

@@ -1,0 +1,87 @@
+"""NTT tables that stay on a device between proofs: one a curve and size, given up when memory is short and nobody uses
+them."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from cuzk_engine.curves import Curve
+from cuzk_engine.devices.base import Buffer, CancelToken, Device, NttTable, Owner, Reservation
+from cuzk_engine.events import Purpose
+
+_NOBODY = Owner()  # a table belongs to no job
+
+
+@dataclass(eq=False, slots=True)
+class _Entry:
+    buffer: Buffer
+    users: int = 0
+
+
+class TableCache:
+    """The tables of one device. ``use`` is called with the compute lock held, since a missing table is computed
+    then."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[tuple[int, int], _Entry] = OrderedDict()  # least recently used first
+        device.add_reclaimer(self._reclaim)
+
+    @contextmanager
+    def use(
+        self, curve: Curve, log_n: int, nbytes: int, reservation: Reservation, owner: Owner, cancel: CancelToken
+    ) -> Iterator[Buffer]:
+        """The table for size 2^log_n, ``nbytes`` long, which ``reservation`` has room for in its held part.
+
+        A table that is there already gives that room back; a new one takes it along. The table stays for the block.
+        """
+        key = (curve.id, log_n)
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is not None:
+                entry.users += 1
+                self._entries.move_to_end(key)
+        if entry is not None:
+            reservation.shrink(nbytes)
+        else:
+            entry = self._compute(curve, log_n, nbytes, reservation, owner, cancel)
+        try:
+            yield entry.buffer
+        finally:
+            with self._lock:
+                entry.users -= 1
+
+    def clear(self) -> None:
+        """Frees all tables that nobody uses."""
+        self._reclaim(1 << 62)
+
+    def _compute(
+        self, curve: Curve, log_n: int, nbytes: int, reservation: Reservation, owner: Owner, cancel: CancelToken
+    ) -> _Entry:
+        buffer = self._device.allocate(nbytes, Purpose.NTT, _NOBODY, out_of=reservation)
+        try:
+            self._device.launch(NttTable(curve, log_n, buffer), owner, cancel).wait()
+        except BaseException:
+            buffer.free()
+            raise
+        entry = _Entry(buffer, users=1)
+        with self._lock:
+            self._entries[curve.id, log_n] = entry
+        return entry
+
+    def _reclaim(self, nbytes: int) -> int:
+        freed = 0
+        with self._lock:
+            for key, entry in list(self._entries.items()):
+                if freed >= nbytes:
+                    break
+                if entry.users == 0:
+                    del self._entries[key]
+                    entry.buffer.free()
+                    freed += entry.buffer.nbytes
+        return freed

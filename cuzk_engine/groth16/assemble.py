@@ -1,0 +1,72 @@
+"""From the five sums of a proof to the proof, with fresh blinding factors r and s.
+
+With the key's elements written in G1 and G2 (Groth16, section 3.2; snarkjs computes the same):
+
+    A = α + Σ w_i A_i + r δ                    G1
+    B = β + Σ w_i B_i + s δ                    G2, and B' the same in G1
+    C = Σ w_i L_i + Σ h_i H_i + s A + r B' − r s δ
+
+All points here are affine in Montgomery form, as the key's.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cuzk_engine import native
+from cuzk_engine.curves import Curve
+from cuzk_engine.formats.points import decode_g1, decode_g2
+from cuzk_engine.formats.proof import Proof
+from cuzk_engine.formats.zkey import ZKey
+from cuzk_engine.groth16.plan import Query
+from cuzk_engine.native import Group, PointOp
+
+Randomness = Callable[[int], int]
+"""A value in [0, bound), uniform and unpredictable."""
+
+
+@dataclass(frozen=True)
+class Blinding:
+    """The factors that make two proofs of one witness look unrelated. Secret, and never used twice."""
+
+    r: int = field(repr=False)
+    s: int = field(repr=False)
+
+    @classmethod
+    def fresh(cls, curve: Curve, below: Randomness = secrets.randbelow) -> Blinding:
+        """From the operating system's randomness, by rejection, so that every value below the order is equally
+        likely."""
+        return cls(below(curve.r), below(curve.r))
+
+
+def assemble(zkey: ZKey, sums: dict[Query, bytes], blinding: Blinding) -> Proof:
+    """The proof from the MSMs' results, one point a query."""
+    curve, (r, s) = zkey.curve, (blinding.r, blinding.s)
+    r_delta, s_delta, rs_delta = _multiples(curve, Group.G1, [zkey.delta1] * 3, [r, s, -r * s])
+    (s_delta2,) = _multiples(curve, Group.G2, [zkey.delta2], [s])
+    a = _sum(curve, Group.G1, zkey.alpha1, sums[Query.A], r_delta)
+    b1 = _sum(curve, Group.G1, zkey.beta1, sums[Query.B1], s_delta)
+    b2 = _sum(curve, Group.G2, zkey.beta2, sums[Query.B2], s_delta2)
+    s_a, r_b = _multiples(curve, Group.G1, [a, b1], [s, r])
+    c = _sum(curve, Group.G1, sums[Query.L], sums[Query.H], s_a, r_b, rs_delta)
+    return Proof(curve, decode_g1(curve, a), decode_g2(curve, b2), decode_g1(curve, c))
+
+
+def _multiples(curve: Curve, group: Group, points: Sequence[bytes], scalars: Sequence[int]) -> list[bytes]:
+    plain = b"".join((scalar % curve.r).to_bytes(curve.n8r, "little") for scalar in scalars)
+    out = native.aligned(sum(map(len, points)))
+    native.library().point_op(curve, group, PointOp.MUL, out, b"".join(points), plain, len(points), native.Call(1))
+    return [row.tobytes() for row in np.split(out, len(points))]
+
+
+def _sum(curve: Curve, group: Group, *points: bytes) -> bytes:
+    total = points[0]
+    for point in points[1:]:
+        out = native.aligned(len(total))
+        native.library().point_op(curve, group, PointOp.ADD, out, total, point, 1, native.Call(1))
+        total = out.tobytes()
+    return total
