@@ -18,7 +18,7 @@ import numpy.typing as npt
 from cuzk_engine.curves import Curve
 from cuzk_engine.formats.wtns import Witness
 from cuzk_engine.formats.zkey import ZKey
-from cuzk_engine.native import Call, FieldOp, Field, Group, NativeLibrary, NativeSpan, PointOp, aligned, library
+from cuzk_engine.native import Call, Field, FieldOp, Group, NativeLibrary, NativeSpan, PointOp, aligned, library
 
 Array = npt.NDArray[np.uint8]
 
