@@ -66,6 +66,8 @@ class TextFormatter(logging.Formatter):
     """``2026-01-31T12:00:00.123Z INFO message``, one line, bounded."""
 
     def format(self, record: logging.LogRecord) -> str:
+        if getattr(record, "is_raw", False):
+            return record.getMessage()
         return f"{_stamp(record)} {record.levelname} {one_line(record)}"
 
 
@@ -135,7 +137,8 @@ class DaemonLog:
         elapsed = ((time.monotonic_ns() if time_ns is None else time_ns) - self._started_ns) // 10**6
         line = f"TIMELINE,{elapsed},{event},{job},{detail}"
         if not self._foreground:
-            self._file.emit(logging.makeLogRecord({"msg": line, "levelno": logging.INFO, "levelname": "INFO"}))
+            record = {"msg": line, "levelno": logging.INFO, "levelname": "INFO", "is_raw": True}
+            self._file.handle(logging.makeLogRecord(record))
         elif sys.stderr is not None:
             try:
                 print(line, file=sys.stderr, flush=True)
