@@ -38,7 +38,7 @@ log = logging.getLogger("cuzk")
 PIPELINE_KEYS: Final = ("pipeline.prestage", "pipeline.double_buffer", "pipeline.evaluate", "srs.residency")
 _FLUSH_SECONDS: Final = 0.05
 _SAMPLE_SECONDS: Final = 0.5
-_HOUSEKEEPING_SECONDS: Final = 5.0
+_HOUSEKEEPING_SECONDS: Final = 2.0
 _LOG_BACKLOG: Final = 2000
 
 
