@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections.abc import Collection, Iterable
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -104,12 +105,17 @@ def default_name(path: str) -> str:
     return Path(path).parent.name if stem in ("circuit", "circuit_final", "circuit_0000") else stem
 
 
-def content_hash(path: str) -> str:
-    """BLAKE2b-256 of a file. It is read, not mapped: a file that is cut short meanwhile must not end the supervisor."""
+def content_hash(path: str, stop: threading.Event | None = None) -> str:
+    """BLAKE2b-256 of a file. It is read, not mapped: a file that is cut short meanwhile must not end the supervisor.
+
+    Raises FormatError, and RefusedError once ``stop`` is set: the end of the daemon does not wait for a large file.
+    """
     digest = hashlib.blake2b(digest_size=32)
     with open_regular(path) as (descriptor, _):
         offset = 0
         while data := read_at(descriptor, _HASH_CHUNK, offset):
+            if stop is not None and stop.is_set():
+                raise RefusedError(Reason.FAILED_PRECONDITION, "the engine is stopping")
             digest.update(data)
             offset += len(data)
     return digest.hexdigest()

@@ -118,6 +118,7 @@ class Supervisor:
         """Ends the device processes; what still runs is queued for the next start."""
         self.set_state("stopping")
         self.jobs.draining = True
+        self.circuits.stop()
         self.jobs.put_back()
         for device in self.devices:
             await device.end()

@@ -1,9 +1,10 @@
-"""A device that does as it is told: put in a device process's place by CUZK_TEST_RUNTIME, for faults that real
-proofs do not have.
+"""A device that does as it is told: put in a device process's place by CUZK_TEST_RUNTIME, for faults that real proofs
+do not have.
 
-What to do stands in a JSON file beside the witness (`<witness>.todo`): {"seconds": …} proves for that long, "error" fails, "memory"
-runs out of device memory, "die" kills the process ("always", or "once" where a file of that name is not there yet),
-"block" ignores cancellation. Key and witness are opened and checked as by the real one.
+What to do stands in a JSON file beside the witness (`<witness>.todo`): {"seconds": …} proves for that long, "error"
+fails, "crash" raises what nobody expects, "memory" runs out of device memory, "die" kills the process ("always", or
+once: where a file of that name is not there yet), "block" ignores cancellation. Key and witness are opened and checked
+as by the real one.
 """
 
 from __future__ import annotations
