@@ -84,6 +84,9 @@ class MainWindow(QMainWindow):
         self._timer.setTimerType(Qt.TimerType.PreciseTimer)
         self._timer.timeout.connect(self.tick)
         self._timer.start(FRAME_MS)
+        central = self.centralWidget()
+        central.setFocusPolicy(Qt.FocusPolicy.ClickFocus)
+        central.setFocus()
 
     # ---- parts ----
 
@@ -110,7 +113,6 @@ class MainWindow(QMainWindow):
             self.columns.addWidget(widget)
         self.columns.setStretchFactor(1, 1)
         self.detail.setMinimumWidth(220)
-        self.columns.setSizes([306, 1000, 280])
         for splitter in (self.centre, self.columns):
             splitter.setChildrenCollapsible(False)
         body = QVBoxLayout()
@@ -166,7 +168,7 @@ class MainWindow(QMainWindow):
         jobs.setSpacing(4)
         header = QWidget()
         line = QHBoxLayout(header)
-        line.setContentsMargins(8, 4, 8, 0)
+        line.setContentsMargins(8, 4, 20, 0)
         line.addWidget(label("Jobs", "title"), 1)
         line.addWidget(self.jobs_note)
         jobs.addWidget(header)
@@ -389,6 +391,8 @@ class MainWindow(QMainWindow):
         geometry = self.preferences.state("geometry")
         if geometry is not None:
             self.restoreGeometry(geometry)
+        left, right = min(max(self.width() * 0.215, 280), 330), min(max(self.width() * 0.19, 225), 300)
+        self.columns.setSizes([round(left), round(self.width() - left - right), round(right)])
         self.left.setSizes([560, 260])
         self.centre.setSizes([700, 150])
         for name, splitter in self._splitters():

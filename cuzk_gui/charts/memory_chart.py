@@ -22,7 +22,7 @@ _TO_CAPACITY = 0.2  # above this share of the capacity, "auto" scales to the cap
 
 
 class MemoryChart(Chart):
-    title = "Device memory"
+    title = "Device memory"  # by purpose
     shows_marks = True
 
     def __init__(self, scene: Scene) -> None:
@@ -36,7 +36,7 @@ class MemoryChart(Chart):
         self._unit = ("MiB", float(2**20))
 
     def note(self) -> str:
-        return f"by purpose · {self._unit[0]}"
+        return self._unit[0]
 
     def legend(self) -> Sequence[LegendEntry]:
         """The purposes that this device has ever held."""
@@ -52,9 +52,9 @@ class MemoryChart(Chart):
     def paint_content(self, painter: QPainter, area: Area) -> None:
         timeline = self.scene.timeline
         capacity = self.scene.capacity
-        if timeline is None:
-            self._scale(0.0, capacity)
-            self._grid(painter, area)
+        if timeline is None or not len(timeline.memory.rows):
+            self.set_ticks([], 0.0, 1.0)
+            self.say_empty(painter, area)
             return
         known_ns = min(self.scene.known_ns, area.start_ns + area.span_ns)
         times, values, known = timeline.memory.steps(area.start_ns, known_ns, area.pixel_ns)
@@ -86,7 +86,7 @@ class MemoryChart(Chart):
         self.scale.set_value("capacity" if to_capacity else "used")
         target = max(peak * 1.12, capacity * 1.08 if to_capacity and capacity else 0.0, 2.0**20)
         self._unit = words.binary_unit(target)
-        step = nice_step(target / self._unit[1], 4) * self._unit[1]
+        step = nice_step(target / self._unit[1], 5) * self._unit[1]
         top = target if to_capacity else float(np.ceil(target / step) * step)
         self._top = top
         count = int(top / step + 1e-9)
@@ -139,11 +139,18 @@ class MemoryChart(Chart):
     def _others(
         self, painter: QPainter, area: Area, times: Array, totals: Array, starts: Array, stops: Array, others: Array
     ) -> None:
-        index = np.searchsorted(times, starts, side="right") - 1
-        base = np.where(index >= 0, totals[np.maximum(index, 0)] if len(totals) else 0.0, 0.0)
-        x0, x1 = np.maximum(np.round(area.x(starts)), 0), np.round(area.x(stops))
-        lower, upper = self._y(area, base), self._y(area, base + others)
-        keep = x1 > x0
+        """On top of the purposes: an edge wherever either of them changes."""
+        edges = np.unique(np.concatenate([times, starts, stops]))
+        edges = edges[edges <= stops[-1]]
+        reading = np.searchsorted(starts, edges, side="right") - 1
+        step = np.searchsorted(times, edges, side="right") - 1
+        covered = (reading >= 0) & (edges < stops[np.maximum(reading, 0)])
+        base = np.where(step >= 0, totals[np.maximum(step, 0)] if len(totals) else 0.0, 0.0)
+        amount = others[np.maximum(reading, 0)]
+        x0 = np.clip(np.round(area.x(edges)), 0, area.width + 1)
+        x1 = np.append(x0[1:], np.clip(np.round(area.x(stops[-1:])), 0, area.width + 1))
+        lower, upper = self._y(area, base), self._y(area, base + amount)
+        keep = covered & (x1 > x0)
         brush = QColor(self.scene.colours.purpose("processes"))
         self.batch.fill(painter, brush, x0[keep], upper[keep], x1[keep], lower[keep])
 

@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QWidget
 
 from cuzk_engine.events import Lane
 from cuzk_gui.charts.paint import RectBatch
-from cuzk_gui.charts.plot import LEFT_WIDTH
+from cuzk_gui.charts.plot import LEFT_WIDTH, RIGHT_MARGIN
 from cuzk_gui.charts.scene import Scene
 
 _BAR = 4.0
@@ -28,7 +28,7 @@ class Overview(QWidget):
 
     @property
     def _inside(self) -> QRectF:
-        return QRectF(LEFT_WIDTH + 1, 2, max(self.width() - LEFT_WIDTH - 11, 1), self.height() - 6)
+        return QRectF(LEFT_WIDTH, 2, max(self.width() - LEFT_WIDTH - RIGHT_MARGIN, 1), self.height() - 6)
 
     @property
     def length(self) -> float:

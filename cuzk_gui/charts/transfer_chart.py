@@ -41,6 +41,11 @@ class TransferChart(Chart):
         )
 
     def paint_content(self, painter: QPainter, area: Area) -> None:
+        timeline = self.scene.timeline
+        if timeline is None or not any(lane in timeline.tracks for lane, _ in _LANES):
+            self.set_ticks([], -1.0, 1.0)
+            self.say_empty(painter, area)
+            return
         bars = [(sign, *self._bars(lane, area)) for lane, sign in _LANES]
         self._scale(*(float(rate.max()) if len(rate) else 0.0 for _, _, _, rate, _ in bars))
         zero = self._y(area, np.float64(0))

@@ -73,11 +73,11 @@ def setting(key: str, value: str, title: str, type_: str, choices: tuple[str, ..
 
 def settings() -> list[SettingInfo]:
     return [
-        setting("gpus.gpu_workers_per_device", "2", "Workers", "int", minimum=1, maximum=8),
+        setting("gpus.gpu_workers_per_device", "2", "Workers per device", "int", minimum=1, maximum=8),
         setting("pipeline.prestage", "ahead", "Pre-staging", "enum", ("off", "locked", "ahead")),
-        setting("pipeline.double_buffer", "true", "Double-buffered results", "bool"),
-        setting("pipeline.evaluate", "auto", "Evaluate a, b, c on", "enum", ("host", "device", "auto")),
-        setting("srs.residency", "auto", "Keys kept in", "enum", ("host", "device", "auto")),
+        setting("pipeline.double_buffer", "true", "Double buffering", "bool"),
+        setting("pipeline.evaluate", "auto", "Evaluation", "enum", ("host", "device", "auto")),
+        setting("srs.residency", "auto", "Key residency", "enum", ("host", "device", "auto")),
         setting("daemon.listen", ADDRESS, "Address", "string", live=False),
     ]
 
@@ -429,7 +429,7 @@ class Prover(threading.Thread):
 
     def run(self) -> None:
         planned = EventBatch.empty()
-        proof, sent_to, sample_at = 0, self._begin, self._begin
+        proof, sample_at = 0, self._begin
         while not self._halt.wait(self._period_s):
             now = time.monotonic_ns()
             while self._begin + proof * self._proof_ns * 8 // 10 < now:
@@ -452,8 +452,14 @@ class Prover(threading.Thread):
             progress = (now - self._begin) % self._proof_ns / self._proof_ns
             name = next((n for n, s in _cumulative() if progress <= s), "msm")
             running = job(f"job-{proof}", label=f"porep-2^20 · {proof % 10 + 1} of 10", phase=name, progress=progress)
-            self._engine.push(update(now, ready, jobs=[running]))
-            sent_to = now
+            ended = replace(
+                job(f"job-{proof - 1}", label=f"porep-2^20 · {(proof - 1) % 10 + 1} of 10"),
+                state=JobState.COMPLETED,
+                progress=1.0,
+                finished_unix_ns=time.time_ns(),
+                phases=tuple(PhaseTime(n, round(s * self._proof_ns)) for n, s in PHASES),
+            )
+            self._engine.push(update(now, ready, jobs=[ended, running]))
 
 
 def _cumulative() -> list[tuple[str, float]]:
