@@ -15,6 +15,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Final
 
+import cuzk_engine
 from cuzk_engine import paths
 from cuzk_engine.client.types import CircuitInfo
 from cuzk_engine.daemon.refusal import Reason, RefusedError
@@ -29,10 +30,12 @@ _ID_DIGITS: Final = 16
 
 
 class AllowedPaths:
-    """The folders from which files may be opened by path: ``folders``, or the home folder and srs.param_cache."""
+    """The folders from which files may be opened by path: ``folders``, or the home folder, srs.param_cache and the
+    project's own demo circuit, which may be installed anywhere.
+    """
 
     def __init__(self, folders: Iterable[str], param_cache: str) -> None:
-        chosen = list(folders) or [str(Path.home()), param_cache]
+        chosen = list(folders) or [str(Path.home()), param_cache, *_demo_folders()]
         self._folders = [os.path.realpath(os.path.expanduser(folder)) for folder in chosen if folder]
 
     def check(self, path: str) -> str:
@@ -52,6 +55,13 @@ class AllowedPaths:
                 "add its folder to daemon.allowed_paths",
             )
         return resolved
+
+
+def _demo_folders() -> list[str]:
+    """``assets/demo`` beside the package in a checkout, inside it when installed; those that are there."""
+    package = Path(cuzk_engine.__file__).resolve().parent
+    places = (package.parent / "assets" / "demo", package / "_assets" / "demo")
+    return [str(place) for place in places if place.is_dir()]
 
 
 @dataclass(frozen=True, slots=True)
