@@ -10,7 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cuzk_engine.client import CuzkError, JobState
+from cuzk_engine.client import CuzkError, EngineClient, JobState
+from cuzk_engine.events import Incident
 from tests.support.daemons import Daemon, Witnesses, finished, running, until, wait_for
 
 
@@ -31,6 +32,8 @@ def test_a_device_process_that_dies_once_costs_no_job(home: Path, witnesses: Wit
         assert daemon.device_pid() != before
         assert "worker-died" in {incident.kind for incident in _incidents(client)}
         wait_for(lambda: client.identify().devices[0].state == "ready")
+        with client.telemetry() as stream:
+            assert next(stream).memory == {}  # what the dead process held was given back
 
 
 def test_a_job_that_kills_its_process_fails_and_takes_no_other_along(home: Path, witnesses: Witnesses) -> None:
@@ -221,14 +224,6 @@ def test_no_core_file_and_its_own_session(home: Path) -> None:
         assert int(out.stdout) == daemon.pid
 
 
-def _incidents(client: object) -> list:
-    from cuzk_engine.client import EngineClient
-
-    assert isinstance(client, EngineClient)
+def _incidents(client: EngineClient) -> list[Incident]:
     with client.telemetry(history_ns=3600 * 10**9) as stream:
-        found = []
-        for update in stream:
-            found += update.events.incidents
-            if found:
-                return found
-    return found
+        return next(update.events.incidents for update in stream if update.events.incidents)
