@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cuzk_engine.client import CuzkError, EngineClient, JobState
+from cuzk_engine.client import CuzkError, EngineClient, JobState, SettingChange
 from cuzk_engine.events import Incident
 from tests.support.daemons import Daemon, Witnesses, finished, running, until, wait_for
 
@@ -158,6 +158,24 @@ def test_a_second_signal_ends_at_once(home: Path, witnesses: Witnesses, number: 
         database.close()
     finally:
         daemon.close()
+
+
+def test_the_memory_limit_changes_between_jobs(home: Path, witnesses: Witnesses) -> None:
+    with running(home) as daemon, daemon.client() as client:
+        running_job = client.submit(key_path=witnesses.key, witness_path=witnesses(seconds=0.4))
+        until(client, running_job, "running")
+        before = daemon.device_pid()
+        client.apply_settings([SettingChange("cpu.arena", "2MiB")])
+        behind = client.submit(key_path=witnesses.key, witness_path=witnesses())
+        done = [finished(client, job) for job in (running_job, behind)]
+        assert [(job.state, job.attempts) for job in done] == [(JobState.COMPLETED, 1)] * 2
+        device = client.identify().devices[0]
+        assert (device.state, device.capacity) == ("ready", 2 << 20)
+        assert device.pid != before
+        client.apply_settings([SettingChange("cpu.arena", "3MiB")])  # at once, where nothing runs
+        wait_for(lambda: client.identify().devices[0].capacity == 3 << 20)
+        with pytest.raises(CuzkError, match=r"of at least 1 MiB"):
+            client.apply_settings([SettingChange("cpu.arena", "1KiB")])
 
 
 def test_a_device_that_refuses_is_said_not_waited_for(home: Path, witnesses: Witnesses) -> None:
