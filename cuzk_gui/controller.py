@@ -13,7 +13,7 @@ from PySide6.QtCore import QObject, Signal
 
 from cuzk_engine.client import CircuitInfo, DaemonStatus, JobInfo, JobState, ProcessState, ProofResult, SettingChange
 from cuzk_gui.bridge import Bridge, StreamEnded
-from cuzk_gui.engine import Engine
+from cuzk_gui.engine import Connection, Engine
 from cuzk_gui.files import save_proof
 from cuzk_gui.models import jobs as job_words
 from cuzk_gui.models import words
@@ -31,11 +31,12 @@ _SILENCE_NS: Final = 1_500_000_000
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What is to be proved."""
+    """What is to be proved. ``circuit``: the name under which the key is registered, "" for the engine's choice."""
 
     key: str
     witness: str
     label: str = ""
+    circuit: str = ""
 
 
 class Controller(QObject):
@@ -204,11 +205,13 @@ class Controller(QObject):
 
     def submit(self, proof: Proof) -> None:
         """Hands a proof in."""
-        self._bridge.ask(
-            lambda c: c.submit(key_path=proof.key, witness_path=proof.witness, label=proof.label),
-            self._submitted,
-            self._complain,
-        )
+
+        def hand_in(connection: Connection) -> JobInfo:
+            if proof.circuit:
+                connection.register_circuit(proof.key, proof.circuit)
+            return connection.submit(key_path=proof.key, witness_path=proof.witness, label=proof.label)
+
+        self._bridge.ask(hand_in, self._submitted, self._complain)
 
     def start_and_submit(self, proof: Proof) -> None:
         """Hands a proof in as soon as the engine is ready."""

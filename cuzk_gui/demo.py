@@ -131,8 +131,11 @@ def _with_engine(engine: LocalEngine, folder: Path) -> _Outcome:
         QTimer.singleShot(_SETTLE_MS, picture)
 
     def picture() -> None:
-        window.scene.view.zoom(_zoom_to_session(window) / window.scene.view.width)
+        first, last = _proof_in_time(window)
+        window.scene.view.show(first - (last - first) * 0.06, last + (last - first) * 0.06)
+        window.notice.hide()
         window.tick()
+        app.processEvents()
         file = folder / "window.png"
         if not window.grab().save(str(file)):
             end(f"{file} could not be written")
@@ -157,15 +160,13 @@ def _with_engine(engine: LocalEngine, folder: Path) -> _Outcome:
     return outcome
 
 
-def _zoom_to_session(window: MainWindow) -> float:
-    """A width that shows the proof large: from a little before its first span to now."""
-    starts = [
-        float(window.session.seconds(int(track.rows["start"][0])))
-        for timeline in window.session.devices.values()
-        for track in timeline.tracks.values()
-        if len(track.rows)
-    ]
-    return max((window.scene.view.now - min(starts)) * 1.04, 0.1) if starts else window.scene.view.width
+def _proof_in_time(window: MainWindow) -> tuple[float, float]:
+    """Seconds on the axis from the first to the last span."""
+    rows = [track.rows for d in window.session.devices.values() for track in d.tracks.values() if len(track.rows)]
+    if not rows:
+        return window.scene.view.start, window.scene.view.end
+    first, last = min(int(r["start"][0]) for r in rows), max(int(r["reach"][-1]) for r in rows)
+    return window.session.seconds(first), window.session.seconds(last)
 
 
 @contextlib.contextmanager

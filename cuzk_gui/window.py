@@ -287,14 +287,15 @@ class MainWindow(QMainWindow):
 
         def accepted() -> None:
             self._files = [dialog.key, dialog.witness]
-            self._hand_in(Proof(dialog.key, dialog.witness, dialog.name))
+            demo = self.demo is not None and dialog.key == str(self.demo.key)
+            self._hand_in(Proof(dialog.key, dialog.witness, dialog.name, self.demo.name if self.demo and demo else ""))
 
         dialog.accepted.connect(accepted)
         dialog.open()
 
     def prove_demo(self) -> None:
         if self.demo is not None:
-            self._hand_in(Proof(str(self.demo.key), str(self.demo.witness), self.demo.name))
+            self._hand_in(Proof(str(self.demo.key), str(self.demo.witness), circuit=self.demo.name))
 
     def _hand_in(self, proof: Proof) -> None:
         engine = self.controller.engine

@@ -18,7 +18,8 @@ from cuzk_gui.models.view import nice_step
 from cuzk_gui.theme import ui_font
 from cuzk_gui.widgets.controls import Segmented
 
-_TO_CAPACITY = 0.2  # above this share of the capacity, "auto" scales to the capacity
+_TO_CAPACITY = 0.2  # above this share of the capacity the whole device is shown unless somebody chose otherwise
+_ENGINE, _DEVICE = "engine", "device"
 
 
 class MemoryChart(Chart):
@@ -27,8 +28,8 @@ class MemoryChart(Chart):
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
-        self.scale = Segmented(("used", "capacity"), "Scale of the memory chart")
-        self.scale.setToolTip("Scale to what is used, or to the whole memory of the device")
+        self.scale = Segmented((_ENGINE, _DEVICE), "Scale of the memory chart")
+        self.scale.setToolTip("What the engine holds, or the whole memory of the device with other processes")
         self.scale.chosen.connect(self._scale_chosen)
         self._scale_to: str | None = None
         self.header.insertWidget(2, self.scale)
@@ -45,7 +46,7 @@ class MemoryChart(Chart):
             return ()
         held = timeline.memory.seen
         shown = [(name, colours.purpose(name)) for name, seen in zip(PURPOSES, held, strict=True) if seen]
-        if timeline.samples.latest("memory_other"):
+        if self.scale.value == _DEVICE and timeline.samples.latest("memory_other"):
             shown.append(("other processes", colours.purpose("processes")))
         return shown
 
@@ -62,13 +63,11 @@ class MemoryChart(Chart):
         totals = values.sum(axis=1) if len(values) else np.zeros(0)
         starts, stops, others = timeline.samples.steps("memory_other", area.start_ns, known_ns)
         peak = float(totals[known].max()) if known.any() else 0.0
-        if len(others):
-            peak += float(others.max())
-        self._scale(peak, capacity)
+        whole = self._scale(peak, peak + (float(others.max()) if len(others) else 0.0), capacity)
         self._grid(painter, area)
         self._unknown(painter, area, times, ends, known)
         self._purposes(painter, area, times, ends, values, known)
-        if len(others) and others.any():
+        if whole and len(others) and others.any():
             self._others(painter, area, times, totals, starts, np.minimum(stops, known_ns), others)
         self._capacity(painter, area, capacity)
 
@@ -79,19 +78,23 @@ class MemoryChart(Chart):
         self._scale_to = choice
         self.refresh()
 
-    def _scale(self, peak: float, capacity: int | None) -> None:
-        to_capacity = capacity is not None and (
-            self._scale_to == "capacity" or (self._scale_to is None and peak > _TO_CAPACITY * capacity)
-        )
-        self.scale.set_value("capacity" if to_capacity else "used")
-        target = max(peak * 1.12, capacity * 1.08 if to_capacity and capacity else 0.0, 2.0**20)
+    def _scale(self, own: float, together: float, capacity: int | None) -> bool:
+        """Sets the range from the peaks in view; whether the whole device is shown."""
+        whole = self._scale_to == _DEVICE
+        if self._scale_to is None and capacity is not None:
+            whole = own > _TO_CAPACITY * capacity or together > 0.9 * capacity
+        self.scale.set_value(_DEVICE if whole else _ENGINE)
+        target = max(own * 1.12, 2.0**20)
+        if whole:
+            target = max(together * 1.05, (capacity or 0) * 1.08, 2.0**20)
         self._unit = words.binary_unit(target)
         step = nice_step(target / self._unit[1], 5) * self._unit[1]
-        top = target if to_capacity else float(np.ceil(target / step) * step)
+        top = target if whole else float(np.ceil(target / step) * step)
         self._top = top
         count = int(top / step + 1e-9)
         self._step = step
         self.set_ticks([(i * step, f"{i * step / self._unit[1]:g}") for i in range(count + 1)], 0.0, top)
+        return whole
 
     def _grid(self, painter: QPainter, area: Area) -> None:
         painter.setPen(QPen(QColor(self.scene.colours.grid), 1))

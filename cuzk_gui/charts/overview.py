@@ -39,7 +39,7 @@ class Overview(QWidget):
         painter = QPainter(self)
         scene, colours, inside = self._scene, self._scene.colours, self._inside
         painter.fillRect(inside, QColor(colours.control))
-        zero = max(scene.view.now - self.length, 0.0)
+        zero = scene.view.now - self.length
         timeline = scene.timeline
         track = timeline.tracks.get(Lane.COMPUTE.value) if timeline else None
         if track is not None:
@@ -81,7 +81,7 @@ class Overview(QWidget):
 
     def _move_to(self, x: float) -> None:
         view, inside = self._scene.view, self._inside
-        zero = max(view.now - self.length, 0.0)
+        zero = view.now - self.length
         middle = zero + (x - inside.left()) / inside.width() * self.length
         start = min(max(middle - view.width / 2, 0.0), max(view.now - view.width * 0.5, 0.0))
         view.show(start, start + view.width)

@@ -93,6 +93,7 @@ class DeviceCard(QFrame):
         self._used.setAlignment(Qt.AlignmentFlag.AlignRight)
         self._bar = ShareBar(theme)
         self._bar.setAccessibleName(f"Memory of {device.id}")
+        self._limit = ""
         self._source = ElidedLabel()
         self._source.setProperty("role", "faint")
         self.workers = Stepper(f"Workers of {device.id}", 1, 8)
@@ -135,8 +136,7 @@ class DeviceCard(QFrame):
         state = words.plain(device.state, 30) + (f": {words.plain(device.reason, 200)}" if device.reason else "")
         self._state.setText(state if troubled else "")
         self._state.setVisible(troubled)
-        self._source.set_text(f"limit from {words.plain(device.capacity_source, 60)}" if device.capacity_source else "")
-        self._source.setVisible(bool(device.capacity_source))
+        self._limit = f"limit: {words.plain(device.capacity_source, 60)}" if device.capacity_source else ""
         info = settings.info(WORKERS, device.id)
         self.workers.setEnabled(info is not None and not settings.pending(WORKERS, device.id))
         if info is not None:
@@ -167,6 +167,8 @@ class DeviceCard(QFrame):
         if capacity > 0 and other:
             parts.append((other / capacity, "processes"))
         self._bar.set_parts(parts if known else [])
+        others = f"others {words.size(other)}" if other else ""
+        self._source.set_text(" · ".join(text for text in (self._limit, others) if text))
         start = max(session.latest_ns - _MINUTE_NS, session.origin_ns or 0)
         shares = [
             f"{name} {share * 100:.1f} %"
