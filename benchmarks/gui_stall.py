@@ -1,10 +1,13 @@
 """How long the window's thread ever stands still while telemetry streams, and what a frame costs.
 
-    QT_QPA_PLATFORM=offscreen .venv/bin/python benchmarks/gui_stall.py [--engine real|fake] [--seconds 15] [--kernels 40]
+    .venv/bin/python benchmarks/gui_stall.py [--engine real|fake] [--seconds 15] [--kernels 40]
 
-A timer of 5 ms notes the gaps between its own ticks: the largest one is the longest stall. ``fake`` sends synthetic proofs (``--kernels``
-times 16 kernels each, two workers); ``real`` starts an engine of its own and proves the demo circuit over and over. Prints one JSON object.
-``longest_work_ms`` is the most processor time that the window's thread took between two ticks: what the stall would be on a machine with
+A timer of 5 ms notes the gaps between its own ticks: the largest one is the longest stall. ``fake`` sends synthetic
+proofs (``--kernels``
+times 16 kernels each, two workers); ``real`` starts an engine of its own and proves the demo circuit over and over.
+Prints one JSON object.
+``longest_work_ms`` is the most processor time that the window's thread took between two ticks: what the stall would
+be on a machine with
 nothing else to do.
 """
 
@@ -128,7 +131,9 @@ def _measure(app: QApplication, engine: Engine, home: Path, arguments: argparse.
         "load_average": round(os.getloadavg()[0], 1),
         "p99_gap_ms": round(float(np.percentile(gaps, 99)), 1),
         "frame_ms": {"median": round(float(np.median(frames)), 2), "largest": round(max(frames), 2)},
-        "process_cpu_share_of_one_core": round((cpu.user + cpu.system - cpu_before.user - cpu_before.system) / seconds, 3),
+        "process_cpu_share_of_one_core": round(
+            (cpu.user + cpu.system - cpu_before.user - cpu_before.system) / seconds, 3
+        ),
         "rectangles_in_the_last_frame": rectangles,
         "spans_kept": spans,
         "model_mib": round(model_mib, 1),

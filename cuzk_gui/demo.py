@@ -17,8 +17,16 @@ from typing import Final
 from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QApplication
 
-from cuzk_engine.client import CuzkError, DaemonStatus, ProcessState, daemon_status, start_daemon, stop_daemon
-from cuzk_gui.engine import Connection, LocalEngine
+from cuzk_engine.client import (
+    CuzkError,
+    DaemonStatus,
+    ProcessState,
+    ProofResult,
+    daemon_status,
+    start_daemon,
+    stop_daemon,
+)
+from cuzk_gui.engine import LocalEngine
 from cuzk_gui.files import save_proof
 from cuzk_gui.models import jobs as job_words
 from cuzk_gui.models import words
@@ -47,9 +55,6 @@ class OwnEngine(LocalEngine):
     def stop(self) -> DaemonStatus:
         return stop_daemon(address=self._address)
 
-    def connect(self, address: str) -> Connection:
-        return super().connect(address)
-
 
 @dataclass(slots=True)
 class _Outcome:
@@ -59,7 +64,8 @@ class _Outcome:
 
 
 def prove_demo(folder: Path) -> int:
-    """Proves the demo circuit with the engine that runs, else with one of its own that it stops again; leaves proof.json,
+    """Proves the demo circuit with the engine that runs, else with one of its own that it stops again; leaves
+    proof.json,
     public.json and window.png in ``folder``. Returns the exit code."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -97,6 +103,7 @@ def _with_engine(engine: LocalEngine, folder: Path) -> _Outcome:
     window = MainWindow(engine, Theme(app, ThemeChoice.DARK), Preferences(folder / ".window.ini"))
     if window.demo is None:
         return _Outcome(error="the demo circuit is not there: the installation lacks assets/demo")
+    window.ended.connect(lambda: app.exit(0))
     window.resize(*_PICTURE)
     window.show()
     control = window.controller
@@ -108,7 +115,6 @@ def _with_engine(engine: LocalEngine, folder: Path) -> _Outcome:
         wait_ready.stop()
         deadline.stop()
         window.close_quietly()
-        app.quit()
 
     def hand_in_when_ready() -> None:
         if window.session.identity is not None and control.engine.appearance.prove:
@@ -118,7 +124,7 @@ def _with_engine(engine: LocalEngine, folder: Path) -> _Outcome:
     def proved(job_id: str) -> None:
         control.fetch(job_id, lambda proof: fetched(job_id, proof), end)
 
-    def fetched(job_id: str, proof) -> None:  # type: ignore[no-untyped-def]
+    def fetched(job_id: str, proof: ProofResult) -> None:
         try:
             outcome.files = save_proof(folder, proof)
         except OSError as error:
@@ -127,7 +133,9 @@ def _with_engine(engine: LocalEngine, folder: Path) -> _Outcome:
         job = window.session.jobs.get(job_id)
         if job is not None:
             took = words.duration(job_words.elapsed_ns(job, time.time_ns()))
-            outcome.said = f"{window.demo.name if window.demo else 'demo'}: proved in {took}, {job_words.progress_text(job)}"
+            outcome.said = (
+                f"{window.demo.name if window.demo else 'demo'}: proved in {took}, {job_words.progress_text(job)}"
+            )
         QTimer.singleShot(_SETTLE_MS, picture)
 
     def picture() -> None:

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from PySide6.QtCore import QSize, Qt, QTimer
+from PySide6.QtCore import QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QIcon
 from PySide6.QtWidgets import (
     QApplication,
@@ -54,7 +54,12 @@ SMALLEST: Final = QSize(1100, 700)
 
 
 class MainWindow(QMainWindow):
-    """The window of one engine. ``close`` may ask; ``close_quietly`` does not, and leaves the engine running."""
+    """The window of one engine. ``close`` may ask; ``close_quietly`` does not, and leaves the engine running.
+
+    ``ended``: it has closed for good.
+    """
+
+    ended = Signal()
 
     def __init__(self, engine: Engine, theme: Theme, preferences: Preferences) -> None:
         super().__init__()
@@ -84,9 +89,6 @@ class MainWindow(QMainWindow):
         self._timer.setTimerType(Qt.TimerType.PreciseTimer)
         self._timer.timeout.connect(self.tick)
         self._timer.start(FRAME_MS)
-        central = self.centralWidget()
-        central.setFocusPolicy(Qt.FocusPolicy.ClickFocus)
-        central.setFocus()
 
     # ---- parts ----
 
@@ -128,6 +130,8 @@ class MainWindow(QMainWindow):
         layout.addWidget(self.top)
         layout.addLayout(body, 1)
         self.setCentralWidget(central)
+        central.setFocusPolicy(Qt.FocusPolicy.ClickFocus)
+        central.setFocus()
         self.menu = WindowMenu(self)
         self.menu.build(
             prove=self.prove,
@@ -250,7 +254,9 @@ class MainWindow(QMainWindow):
             self.jobs.select(self.session.jobs.order[0])
         self._show_job()
         self.log.say_source(
-            f"engine · {words.plain(self.session.log_path, 200)}" if self.session.log_path else "engine · kept after a crash"
+            f"engine · {words.plain(self.session.log_path, 200)}"
+            if self.session.log_path
+            else "engine · kept after a crash"
         )
 
     def _show_job(self) -> None:
@@ -331,7 +337,9 @@ class MainWindow(QMainWindow):
         if not there:
             self.controller.save(job_id, Path(folder))
             return
-        box = QMessageBox(QMessageBox.Icon.NoIcon, "Save proof", f"{folder} already has {' and '.join(there)}.", parent=self)
+        box = QMessageBox(
+            QMessageBox.Icon.NoIcon, "Save proof", f"{folder} already has {' and '.join(there)}.", parent=self
+        )
         replace = box.addButton("Replace", QMessageBox.ButtonRole.AcceptRole)
         box.addButton("Cancel", QMessageBox.ButtonRole.RejectRole)
         box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
@@ -370,7 +378,9 @@ class MainWindow(QMainWindow):
         lines = ["<b>cuzk</b>: runs Groth16 provers and shows what they do.", "Apache License 2.0"]
         if identity is not None:
             lines.append(f"Engine {words.plain(identity.version, 40)}, build {words.plain(identity.build, 64)}")
-        box = QMessageBox(QMessageBox.Icon.NoIcon, "About cuzk", "<br>".join(lines), QMessageBox.StandardButton.Ok, self)
+        box = QMessageBox(
+            QMessageBox.Icon.NoIcon, "About cuzk", "<br>".join(lines), QMessageBox.StandardButton.Ok, self
+        )
         box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         box.open()
 
@@ -458,3 +468,4 @@ class MainWindow(QMainWindow):
         self.clean_end = self.controller.close(0.8)
         self.theme.changed.disconnect(self._restyle)
         self.close()
+        self.ended.emit()

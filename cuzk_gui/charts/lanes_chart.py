@@ -122,7 +122,9 @@ class LanesChart(Chart):
                     continue
                 text = str(int(track.rows["worker"][row]))
             painter.setPen(QColor(colours.on_bar(colours.groups[group])))
-            painter.drawText(QRectF(left[i], rows_y[0], room, rows_y[1] - rows_y[0]), Qt.AlignmentFlag.AlignCenter, text)
+            painter.drawText(
+                QRectF(left[i], rows_y[0], room, rows_y[1] - rows_y[0]), Qt.AlignmentFlag.AlignCenter, text
+            )
             written += 1
         return written
 

@@ -71,7 +71,7 @@ class MemoryChart(Chart):
             self._others(painter, area, times, totals, starts, np.minimum(stops, known_ns), others)
         self._capacity(painter, area, capacity)
 
-    def _y(self, area: Area, value: Array) -> Array:
+    def _y(self, area: Area, value: Array | np.float64) -> Array:
         return np.round(area.height - value * (area.height / self._top))
 
     def _scale_chosen(self, choice: str) -> None:
@@ -185,7 +185,7 @@ class MemoryChart(Chart):
         if held is None:
             return tooltip(clock, [("no data", "")])
         pairs = [(swatch(colours.purpose(name), name), words.size(size)) for name, size in reversed(held.items())]
-        starts, stops, others = timeline.samples.steps("memory_other", time_ns, time_ns + 1)
+        _, stops, others = timeline.samples.steps("memory_other", time_ns, time_ns + 1)
         if len(others) and stops[-1] >= time_ns:
             pairs.insert(0, (swatch(colours.purpose("processes"), "other processes"), words.size(others[-1])))
         pairs.append(("together", words.size_of(sum(held.values()), self.scene.capacity)))

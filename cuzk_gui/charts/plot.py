@@ -1,6 +1,7 @@
 """A pyqtgraph plot whose content is painted by us in pixels, with the mouse bound to the shared time view.
 
-The view box's x range is the axis' range: relative to the present while following, so that nothing of pyqtgraph has to be laid out
+The view box's x range is the axis' range: relative to the present while following, so that nothing of pyqtgraph has
+to be laid out
 again while time passes; only the layer is painted.
 """
 

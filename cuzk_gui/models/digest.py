@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -62,7 +62,8 @@ class AllocationRows:
 
 @dataclass(slots=True)
 class Digest:
-    """Part of one message of the stream; ``last`` is set on its last part, which alone carries the message's other fields."""
+    """Part of one message of the stream; ``last`` is set on its last part, which alone carries the message's other
+    fields."""
 
     time_ns: int
     wall_ns: int
@@ -159,7 +160,7 @@ def _sample_rows(samples: Sequence[Sample]) -> dict[str, dict[str, Array]]:
     }
 
 
-def _reading(name: str):  # type: ignore[no-untyped-def]
+def _reading(name: str) -> Callable[[Sample], float]:
     def read(sample: Sample) -> float:
         value = getattr(sample, name)
         return float("nan") if value is None else float(value)

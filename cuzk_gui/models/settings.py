@@ -29,7 +29,8 @@ def inert_note(key: str, device: DeviceDescription) -> str:
 
 
 class SettingsModel:
-    """What the engine said last, and what was asked of it since. A change is pending until the engine states it or refuses it."""
+    """What the engine said last, and what was asked of it since. A change is pending until the engine states it or
+    refuses it."""
 
     def __init__(self) -> None:
         self._settings: dict[tuple[str, str], SettingInfo] = {}
@@ -62,7 +63,8 @@ class SettingsModel:
         return (key, device) in self._pending
 
     def switches(self) -> list[SettingInfo]:
-        """Settings with a form beside the devices: the pipeline's, then others that act on devices and can change live."""
+        """Settings with a form beside the devices: the pipeline's, then others that act on devices and can change
+        live."""
         known = [s for key in PIPELINE if (s := self._settings.get((key, ""))) is not None]
         rest = [
             s

@@ -33,7 +33,9 @@ class SettingRow(QWidget):
         self._note.setWordWrap(True)
         self._note.hide()
         self.control: Segmented | Switch = (
-            Switch(theme, title) if info.type == "bool" else Segmented([words.plain(c, 20) for c in info.choices], title)
+            Switch(theme, title)
+            if info.type == "bool"
+            else Segmented([words.plain(c, 20) for c in info.choices], title)
         )
         if isinstance(self.control, Switch):
             self.control.clicked.connect(self._switched)
@@ -50,7 +52,9 @@ class SettingRow(QWidget):
         layout.addWidget(self._note)
         help_text = words.plain(info.help, 600)
         for widget in (self, self._title, self.control):
-            widget.setToolTip(f"<p>{help_text}</p><p>{info.key} = {words.plain(info.value, 40)} ({words.plain(info.source, 40)})</p>")
+            widget.setToolTip(
+                f"<p>{help_text}</p><p>{info.key} = {words.plain(info.value, 40)} ({words.plain(info.source, 40)})</p>"
+            )
         self.control.setAccessibleDescription(help_text)
 
     def show_value(self, value: str | None, pending: bool, note: str) -> None:
@@ -163,7 +167,9 @@ class DeviceCard(QFrame):
         text = words.size_of(total, capacity)
         if text != self._used.text():
             self._used.setText(text)
-        parts = [(v / capacity, n) for n, v in zip(PURPOSES, timeline.memory.current, strict=True)] if capacity > 0 else []
+        parts: list[tuple[float, str]] = []
+        if capacity > 0:
+            parts = [(int(v) / capacity, n) for n, v in zip(PURPOSES, timeline.memory.current, strict=True)]
         if capacity > 0 and other:
             parts.append((other / capacity, "processes"))
         self._bar.set_parts(parts if known else [])

@@ -86,8 +86,8 @@ class _JobDelegate(QStyledItemDelegate):
         if job is None:
             return
         colours = self._theme.colours
-        rect = QRectF(option.rect).adjusted(2, 1, -2, -1)  # type: ignore[attr-defined]
-        state = option.state  # type: ignore[attr-defined]
+        rect = QRectF(option.rect).adjusted(2, 1, -2, -1)
+        state = option.state
         painter.save()
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         if state & QStyle.StateFlag.State_Selected:
@@ -159,7 +159,9 @@ class JobsList(QListView):
             painter.setPen(QColor(self._theme.colours.faint))
             painter.setFont(ui_font(11))
             area = self.viewport().rect().adjusted(10, 4, -10, 0)
-            painter.drawText(area, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop, "none yet: Ctrl+P hands one in")
+            painter.drawText(
+                area, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop, "none yet: Ctrl+P hands one in"
+            )
 
     @property
     def selected(self) -> str:

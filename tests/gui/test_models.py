@@ -160,7 +160,7 @@ class TestMemory:
 
     def test_extreme_bytes(self) -> None:
         series = MemorySeries()
-        series.set_state(0, {name: 2**64 - 1 for name in PURPOSES})
+        series.set_state(0, dict.fromkeys(PURPOSES, 2**64 - 1))
         assert series.total > 0
         series.add(np.array([1]), np.array([0]), np.array([2**58]))
         assert series.total > 0
@@ -178,7 +178,17 @@ class TestMemory:
     def test_an_old_reading_does_not_last(self) -> None:
         series = SampleSeries()
         row = dict.fromkeys(
-            ("memory_used", "memory_reserved", "memory_capacity", "pcie_rx", "pcie_tx", "utilisation", "power", "clock", "temperature"),
+            (
+                "memory_used",
+                "memory_reserved",
+                "memory_capacity",
+                "pcie_rx",
+                "pcie_tx",
+                "utilisation",
+                "power",
+                "clock",
+                "temperature",
+            ),
             np.array([np.nan]),
         )
         series.append({"time": np.array([0]), "memory_other": np.array([5.0]), **row})
@@ -390,7 +400,14 @@ class TestLog:
 class TestWords:
     @pytest.mark.parametrize(
         ("value", "text"),
-        [(0, "0 B"), (1023, "1023 B"), (1024, "1.00 KiB"), (65_700_000_000, "61.2 GiB"), (2**64 - 1, "16.0 EiB"), (None, "–")],
+        [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.00 KiB"),
+            (65_700_000_000, "61.2 GiB"),
+            (2**64 - 1, "16.0 EiB"),
+            (None, "–"),
+        ],
     )
     def test_size(self, value: int | None, text: str) -> None:
         assert words.size(value) == text
@@ -410,7 +427,14 @@ class TestWords:
 
     @pytest.mark.parametrize(
         ("ns", "text"),
-        [(0, "0 ns"), (999_600, "1 ms"), (412e6, "412 ms"), (3.2e9, "3.20 s"), (8_040e9, "2 h 14 min"), (-5e6, "-5 ms")],
+        [
+            (0, "0 ns"),
+            (999_600, "1 ms"),
+            (412e6, "412 ms"),
+            (3.2e9, "3.20 s"),
+            (8_040e9, "2 h 14 min"),
+            (-5e6, "-5 ms"),
+        ],
     )
     def test_duration(self, ns: float, text: str) -> None:
         assert words.duration(ns) == text

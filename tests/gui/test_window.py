@@ -240,7 +240,11 @@ class TestProofs:
         data = QMimeData()
         data.setUrls([QUrl.fromLocalFile(str(tmp_path / name)) for name in ("a.zkey", "b.wtns", "c.txt")])
         enter = QDragEnterEvent(
-            QPointF(5, 5).toPoint(), Qt.DropAction.CopyAction, data, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
+            QPointF(5, 5).toPoint(),
+            Qt.DropAction.CopyAction,
+            data,
+            Qt.MouseButton.LeftButton,
+            Qt.KeyboardModifier.NoModifier,
         )
         window.dragEnterEvent(enter)
         assert enter.isAccepted()
@@ -261,12 +265,16 @@ class TestProofs:
         (tmp_path / "proof.json").write_text("mine")
         engine.jobs["job-1"] = fakes.job("job-1", state=JobState.COMPLETED)
         window.save_into("job-1", str(tmp_path))
-        box = next(w for w in QApplication.topLevelWidgets() if isinstance(w, QDialog) and w.windowTitle() == "Save proof")
+        box = next(
+            w for w in QApplication.topLevelWidgets() if isinstance(w, QDialog) and w.windowTitle() == "Save proof"
+        )
         next(b for b in box.findChildren(QPushButton) if b.text() == "Cancel").click()
         qtbot.wait(100)
         assert (tmp_path / "proof.json").read_text() == "mine"
 
-    def test_a_folder_that_takes_no_file(self, window: MainWindow, engine: FakeEngine, qtbot: QtBot, tmp_path: Path) -> None:
+    def test_a_folder_that_takes_no_file(
+        self, window: MainWindow, engine: FakeEngine, qtbot: QtBot, tmp_path: Path
+    ) -> None:
         engine.jobs["job-1"] = fakes.job("job-1", state=JobState.COMPLETED)
         window.save_into("job-1", str(tmp_path / "gone"))
         qtbot.waitUntil(lambda: "not saved" in window.notice.label.text(), timeout=WAIT_MS)
@@ -289,7 +297,11 @@ class TestExtremes:
         engine.memory = {(f"cuda:{n}", "srs"): 2**64 - 1 for n in range(16)}
         engine.jobs = {
             str(n): fakes.job(
-                f"{n:05d}" + "i" * 4000, circuit_name="c" * 4000, state=JobState.QUEUED, queue_position=n, progress=1e308
+                f"{n:05d}" + "i" * 4000,
+                circuit_name="c" * 4000,
+                state=JobState.QUEUED,
+                queue_position=n,
+                progress=1e308,
             )
             for n in range(10_000)
         }
@@ -299,7 +311,9 @@ class TestExtremes:
         assert len(window.devices.cards) == 16
         events = EventBatch.empty()
         now = time.monotonic_ns()
-        events.spans.append(Span(now - 10**9, now, "cuda:0", "h2d", "upload.abc", "j" * 4096, bytes=2**64 - 1, pinned=True))
+        events.spans.append(
+            Span(now - 10**9, now, "cuda:0", "h2d", "upload.abc", "j" * 4096, bytes=2**64 - 1, pinned=True)
+        )
         events.spans.append(Span(now, now, "cuda:0", "d2h", "download.result", bytes=2**63, pinned=False))
         events.spans.append(Span(0, 2**62, "cuda:0", "compute", "?"))
         events.incidents.append(Incident(now, "cuda:0", "k" * 500, "", "m" * 5000, 2**64, 0))
@@ -366,7 +380,9 @@ class TestClosing:
         window.close()
         assert not window.isVisible()
 
-    def test_a_signal_closes_without_asking(self, window: MainWindow, engine: FakeEngine, preferences: Preferences, qtbot: QtBot) -> None:
+    def test_a_signal_closes_without_asking(
+        self, window: MainWindow, engine: FakeEngine, preferences: Preferences, qtbot: QtBot
+    ) -> None:
         preferences.on_close = OnClose.ASK
         window.prove()
         window.request_quit()
@@ -433,5 +449,3 @@ def _contrast(one: str, other: str) -> float:
 
     high, low = sorted((light(one), light(other)), reverse=True)
     return (high + 0.05) / (low + 0.05)
-
-
