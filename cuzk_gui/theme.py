@@ -311,6 +311,7 @@ QComboBox QAbstractItemView {{ background: {c.control}; color: {c.text}; border:
 QListView, QTableView, QPlainTextEdit, QTreeView {{ background: transparent; color: {c.text}; border: none;
   selection-background-color: {c.selected}; selection-color: {c.text}; }}
 QTableView {{ gridline-color: {c.grid}; alternate-background-color: {c.control}; }}
+QTableView::item {{ padding: 0 6px; }}
 QHeaderView {{ background: {c.panel}; }}
 QHeaderView::section {{ background: {c.panel}; color: {c.muted}; border: none; border-bottom: 1px solid {c.border};
   padding: 4px 8px; }}
@@ -334,7 +335,6 @@ QMenu::item:disabled {{ color: {c.faint}; }}
 QMenu::separator {{ height: 1px; background: {c.border}; margin: 4px 6px; }}
 QMenu::indicator {{ width: 12px; height: 12px; left: 5px; }}
 QToolTip {{ background: {c.control}; color: {c.text}; border: 1px solid {c.border}; padding: 4px; }}
-QCheckBox {{ color: {c.text}; spacing: 8px; }}
 QFrame#hover {{ background: {c.control}; border: 1px solid {c.border}; border-radius: 5px; }}
 QFrame[line="true"] {{ background: {c.border}; border: none; max-height: 1px; min-height: 1px; }}
 """

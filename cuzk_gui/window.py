@@ -95,7 +95,6 @@ class MainWindow(QMainWindow):
     def _build(self) -> None:
         self.top = TopBar(self.theme)
         self.banner = EngineBanner(self.theme)
-        self.notice = Notice(self.theme)
         self.charts = ChartStack(self.scene)
         self.devices = DevicePanel(self.theme)
         self.circuits = CircuitsPanel()
@@ -121,9 +120,9 @@ class MainWindow(QMainWindow):
         body.setContentsMargins(12, 10, 12, 12)
         body.setSpacing(8)
         body.addWidget(self.banner)
-        body.addWidget(self.notice)
         body.addWidget(self.columns, 1)
         central = QWidget()
+        self.notice = Notice(self.theme, central)
         layout = QVBoxLayout(central)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)
@@ -442,7 +441,7 @@ class MainWindow(QMainWindow):
             self._finish(choice if runs else OnClose.KEEP)
             return
         counts = self.session.jobs.counts()
-        dialog = CloseDialog(counts.get("running", 0) + counts.get("queued", 0), self)
+        dialog = CloseDialog(self.theme, counts.get("running", 0) + counts.get("queued", 0), self)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
 
         def accepted() -> None:

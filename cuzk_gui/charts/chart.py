@@ -217,7 +217,7 @@ def tooltip(title: str, pairs: Sequence[tuple[str, str]], marks: Sequence[str] =
         for name, value in pairs
     )
     notes = "".join(f"<div>{escape(mark)}</div>" for mark in marks)
-    return f"<b>{escape(title)}</b><table cellspacing=0>{lines}</table>{notes}"
+    return f"<b>{escape(title)}</b><table cellspacing=0 width='100%'>{lines}</table>{notes}"
 
 
 def swatch(colour: str, name: str) -> str:
