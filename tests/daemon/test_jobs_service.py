@@ -246,3 +246,15 @@ def test_a_key_replaced_under_its_path_is_noticed(client: EngineClient, witnesse
     with pytest.raises(CuzkError, match="holds another key than when"):
         client.submit(circuit_id=circuit.id, witness_path=witnesses())
     assert client.submit(key_path=key, witness_path=witnesses()).circuit_id != circuit.id
+
+
+def test_keys_that_were_replaced_are_not_kept_for_ever(
+    client: EngineClient, witnesses: Witnesses, tmp_path: Path
+) -> None:
+    key = tmp_path / "key.zkey"
+    ids = []
+    for number in range(12):
+        key.write_bytes(witnesses.key.read_bytes() + bytes([number]))  # bytes behind the last section mean nothing
+        ids.append(client.submit(key_path=key, witness_path=witnesses()).circuit_id)
+    assert len(set(ids)) == 12
+    assert [circuit.id for circuit in client.circuits() if circuit.key_path == str(key)] == ids[-5:]
