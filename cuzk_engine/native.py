@@ -68,6 +68,8 @@ class PointFault(IntEnum):
     COORDINATE = 1
     OFF_CURVE = 2
     SUBGROUP = 3
+    FLAGS = 4
+    INFINITY = 5
 
 
 class NttFlags(IntFlag):
@@ -407,6 +409,10 @@ _SIGNATURES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "coefficients_order": (c_int, (_P, c_uint64, c_uint64, _P, _P, _P)),
     "evaluate": (c_int, (c_int, _P, c_uint64, _P, _P, c_uint64, _P, _P, _P, _P)),
     "h_join": (c_int, (c_int, _P, _P, _P, c_uint64, _P)),
+    "points_decode": (c_int, (c_int, c_int, _P, c_uint64, _P, c_uint64, _P, c_int, _P, _P, _P)),
+    "csr_check": (c_int, (c_int, _P, c_uint64, c_uint64, _P, _P, _P, _P)),
+    "csr_evaluate": (c_int, (c_int, _P, c_uint64, c_uint64, _P, c_uint64, c_uint64, _P, _P, _P, _P, _P)),
+    "quotient": (c_int, (c_int, _P, _P, _P, c_uint32, _P, _P)),
     "msm_scratch_bytes": (c_uint64, (c_int, c_int, c_uint64, c_uint32)),
     "msm": (c_int, (c_int, c_int, _P, _P, c_uint64, _P, _P, c_uint64, _P)),
     "msm_reference": (c_int, (c_int, c_int, _P, _P, c_uint64, _P)),

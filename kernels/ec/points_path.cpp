@@ -1,6 +1,7 @@
 // Point operations and checks of the C interface.
 #include "../capi/path_functions.hpp"
 #include "../capi/select.hpp"
+#include "subgroup.hpp"
 
 namespace cuzk {
 namespace CUZK_PATH {
@@ -30,7 +31,7 @@ template <class Curve, class F>
 int fault_of(const Affine<F> &p, const F &b, bool subgroup) {
   if (!p.x.is_reduced() || !p.y.is_reduced()) return CUZK_POINT_COORDINATE;
   if (!p.on_curve(b)) return CUZK_POINT_OFF_CURVE;
-  if (subgroup && !multiply(p, Curve::Fr::P::modulus, 4).is_infinity()) return CUZK_POINT_SUBGROUP;
+  if (subgroup && !Subgroup<Curve, F>::contains(p)) return CUZK_POINT_SUBGROUP;
   return CUZK_POINT_OK;
 }
 

@@ -1,0 +1,47 @@
+// The coefficients of h = (a b - c) / Z, Z = X^n - 1: the scalars of an H query in powers of tau.
+#include "../capi/path_functions.hpp"
+#include "../capi/select.hpp"
+#include "../ntt/transform.hpp"
+#include "../ntt/tile.hpp"
+
+namespace cuzk {
+namespace CUZK_PATH {
+
+int quotient(int curve, void *a, const void *b, const void *c, uint32_t log_n, const void *table, Run &run) {
+  return with_fr(curve, [&](auto type) -> int {
+    using Fr = typename decltype(type)::type;
+    constexpr uint64_t piece = 2048;
+    const uint64_t n = uint64_t{1} << log_n;
+    const auto t = TwiddleTable<Fr>::at(table, log_n);
+    Fr *x = static_cast<Fr *>(a);
+    {
+      SpanTimer span(run, CUZK_SPAN_POINTWISE);
+      const Fr *y = static_cast<const Fr *>(b), *z = static_cast<const Fr *>(c);
+      const bool done = run.ranges(n, piece, [&](uint64_t begin, uint64_t end, unsigned) {
+        for (uint64_t i = begin; i < end; i++) x[i] = x[i] * y[i] - z[i];
+      });
+      if (!done) return CUZK_E_CANCELLED;
+    }
+    {
+      SpanTimer span(run, CUZK_SPAN_NTT);
+      Transform<Fr, TileScalar<Fr>> transform(x, log_n, run);
+      if (!transform.to_reversed(t.inverse) || !transform.reorder()) return CUZK_E_CANCELLED;
+    }
+    // Z is the same everywhere on the coset g H: g^n - 1. What is left is 1 / (n Z) and the coset's powers g^-i, all with plain
+    // factors, which takes the result out of Montgomery form.
+    SpanTimer span(run, CUZK_SPAN_COSET);
+    const Fr g = Roots<Fr>::coset_shift(log_n), g_inverse = g.inverse();
+    const Fr first = ((g.pow(&n, 1) - Fr::one()).inverse() * Roots<Fr>::inverse_of_size(log_n)).from_mont();
+    const bool done = run.ranges(n, piece, [&](uint64_t begin, uint64_t end, unsigned) {
+      Fr factor = first * g_inverse.pow(&begin, 1);
+      for (uint64_t i = begin; i < end; i++) {
+        x[i] = x[i] * factor;
+        factor = factor * g_inverse;
+      }
+    });
+    return done ? CUZK_OK : CUZK_E_CANCELLED;
+  });
+}
+
+}  // namespace CUZK_PATH
+}  // namespace cuzk
