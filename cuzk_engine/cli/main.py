@@ -55,7 +55,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     import importlib
+    import os
 
+    # numpy's linear algebra, which nothing here uses, starts a thread a processor when it is loaded.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     command = next((argument for argument in arguments if not argument.startswith("-")), None)
     module = importlib.import_module(f"cuzk_engine.cli.{command}") if command in COMMANDS else None
     parser = _parser(command, module)
