@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cuzk_engine import native
+from cuzk_engine import native, native_csr
 from cuzk_engine.curves import Curve
 from cuzk_engine.devices import base
 from cuzk_engine.devices.arena import Capacity
@@ -32,6 +32,7 @@ from cuzk_engine.devices.base import (
     NttTable,
     Operation,
     Owner,
+    Quotient,
 )
 from cuzk_engine.devices.ledger import Ledger, Reservation
 from cuzk_engine.devices.lock import ComputeLock
@@ -192,6 +193,9 @@ class CpuDevice:
                 library.h_join(
                     curve, _data(a, n * _FR_BYTES), _data(b, n * _FR_BYTES), _data(c, n * _FR_BYTES), n, call
                 )
+            case Quotient(curve, a, b, c, log_n, table):
+                x, y, z = (_data(vector, _FR_BYTES << log_n) for vector in (a, b, c))
+                native_csr.quotient(library, curve, x, y, z, log_n, _data(table), call)
             case Msm():
                 self._run_msm(operation, owner, call)
 
