@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import json
 import logging
+import os
 import threading
 import time
 from collections import OrderedDict
@@ -156,7 +157,9 @@ class KeyCache:
         file that is no sound key, CancelledError.
         """
         cancel = CancelToken() if cancel is None else cancel
-        name = str(path) if circuit is None else f"{path}\0{circuit}"
+        name = os.path.abspath(path)
+        if circuit is not None:
+            name += f"\0{os.path.abspath(circuit)}"
         with self._loading_alone(name, cancel):
             with self._changed:
                 known = self._keys.get(name)
@@ -177,7 +180,8 @@ class KeyCache:
             if path is None:
                 self._keys.clear()
             else:
-                for name in [name for name in self._keys if name.partition("\0")[0] == str(path)]:
+                absolute = os.path.abspath(path)
+                for name in [name for name in self._keys if name.partition("\0")[0] == absolute]:
                     del self._keys[name]
 
     def loaded(self) -> list[ProvingKey]:
@@ -284,9 +288,9 @@ def load_key(
 ) -> LoadedKey:
     """Opens the key and checks it, its points only when their content was never checked before."""
     cancel = CancelToken() if cancel is None else cancel
-    zkey = ZKey.open(Path(path).absolute())
+    zkey = ZKey.open(path)
     order = check_coefficients(zkey, threads, cancel)
-    name = zkey.path
+    name = os.path.abspath(path)
     content = checks.known_hash(name, zkey.identity)
     if content is None or not checks.is_checked(content):
         content = content_hash(zkey.source.data, cancel)

@@ -6,6 +6,7 @@ buffer while they sum a query, which costs a few percent of the sum: so memory s
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -167,15 +168,16 @@ def load_params(
 ) -> LoadedParams:
     """Opens a key and its circuit and checks both, the points only when their content was never checked before."""
     cancel = CancelToken() if cancel is None else cancel
-    params = Params.open(Path(path).absolute())
-    circuit = open_circuit(Path(circuit_path).absolute(), threads, cancel.address)
+    params = Params.open(path)
+    circuit = open_circuit(circuit_path, threads, cancel.address)
     check_match(params, circuit)
-    content = checks.known_hash(params.path, params.identity)
+    name = os.path.abspath(path)
+    content = checks.known_hash(name, params.identity)
     if content is None or not checks.is_checked(content):
         content = content_hash(params.source.data, cancel)
         if not checks.is_checked(content):
             check_points(params, threads, cancel, progress)
-        checks.remember(params.path, params.identity, content)
+        checks.remember(name, params.identity, content)
     prepared = PreparedKey.checked(params.verification_key(), params.path)
     sizes = ParamsSizes(BLS12_381, params.n_vars, params.n_public, params.domain_size, circuit.n_terms)
     return LoadedParams(params, circuit, sizes, prepared)

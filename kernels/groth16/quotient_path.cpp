@@ -1,8 +1,7 @@
 // The coefficients of h = (a b - c) / Z, Z = X^n - 1: the scalars of an H query in powers of tau.
 #include "../capi/path_functions.hpp"
 #include "../capi/select.hpp"
-#include "../ntt/transform.hpp"
-#include "../ntt/tile.hpp"
+#include "../ntt/roots.hpp"
 
 namespace cuzk {
 namespace CUZK_PATH {
@@ -12,7 +11,6 @@ int quotient(int curve, void *a, const void *b, const void *c, uint32_t log_n, c
     using Fr = typename decltype(type)::type;
     constexpr uint64_t piece = 2048;
     const uint64_t n = uint64_t{1} << log_n;
-    const auto t = TwiddleTable<Fr>::at(table, log_n);
     Fr *x = static_cast<Fr *>(a);
     {
       SpanTimer span(run, CUZK_SPAN_POINTWISE);
@@ -22,16 +20,13 @@ int quotient(int curve, void *a, const void *b, const void *c, uint32_t log_n, c
       });
       if (!done) return CUZK_E_CANCELLED;
     }
-    {
-      SpanTimer span(run, CUZK_SPAN_NTT);
-      Transform<Fr, TileScalar<Fr>> transform(x, log_n, run);
-      if (!transform.to_reversed(t.inverse) || !transform.reorder()) return CUZK_E_CANCELLED;
-    }
-    // Z is the same everywhere on the coset g H: g^n - 1. What is left is 1 / (n Z) and the coset's powers g^-i, all with plain
-    // factors, which takes the result out of Montgomery form.
+    const int transformed = ntt(curve, a, log_n, CUZK_NTT_INVERSE, table, run);
+    if (transformed != CUZK_OK) return transformed;
+    // Z is the same everywhere on the coset g H: g^n - 1. What is left is 1 / Z and the coset's powers g^-i, with plain factors,
+    // which takes the result out of Montgomery form.
     SpanTimer span(run, CUZK_SPAN_COSET);
     const Fr g = Roots<Fr>::coset_shift(log_n), g_inverse = g.inverse();
-    const Fr first = ((g.pow(&n, 1) - Fr::one()).inverse() * Roots<Fr>::inverse_of_size(log_n)).from_mont();
+    const Fr first = (g.pow(&n, 1) - Fr::one()).inverse().from_mont();
     const bool done = run.ranges(n, piece, [&](uint64_t begin, uint64_t end, unsigned) {
       Fr factor = first * g_inverse.pow(&begin, 1);
       for (uint64_t i = begin; i < end; i++) {
