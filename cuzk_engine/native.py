@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from cuzk_engine.curves import Curve
 from cuzk_engine.errors import CancelledError, NativeLibraryError
+from cuzk_engine.native_csr import CsrFunctions
 
 Data: TypeAlias = Any
 """A C-contiguous NumPy array, an object with the buffer protocol, an address, or None for a null pointer."""
@@ -170,7 +171,7 @@ class Call:
             yield NativeSpan(SpanKind(span.kind), span.detail, span.start_ns, span.end_ns)
 
 
-class NativeLibrary:
+class NativeLibrary(CsrFunctions):
     """Every function of ``cuzk.h``, by its name without ``cuzk_``.
 
     A cancelled call raises CancelledError; arguments or scratch that the library refuses raise NativeCallError.

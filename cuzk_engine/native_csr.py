@@ -1,6 +1,6 @@
 """The native library's functions for keys in the zcash encoding and for constraint systems in compressed rows.
 
-Like ``native``, which loads the library: data as arrays, buffers or addresses, for whose size the caller answers.
+Methods of ``native.NativeLibrary``: data as arrays, buffers or addresses, for whose size the caller answers.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ from collections.abc import Sequence
 from ctypes import c_int, c_uint64, c_void_p
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cuzk_engine.curves import Curve
-from cuzk_engine.native import Call, Data, Group, NativeLibrary, PointFault, PointProblem
+
+if TYPE_CHECKING:
+    from cuzk_engine.native import Call, Data, Group, PointProblem
 
 
 class CsrFault(IntEnum):
@@ -46,88 +49,98 @@ class _Csr(ctypes.Structure):
     _fields_ = (("rows", c_void_p), ("columns", c_void_p), ("values", c_void_p), ("terms", c_uint64))
 
 
-def points_decode(
-    library: NativeLibrary,
-    curve: Curve,
-    group: Group,
-    encoded: Data,
-    n: int,
-    present: Data,
-    n_out: int,
-    out: Data,
-    check_subgroup: bool,
-    call: Call | None = None,
-) -> PointProblem | None:
-    """n encoded points to n_out affine ones in ``out`` (None: checked only); the first bad one, None when all are
-    good. ``present``: bits, least significant first, of the places that have a point; None: all."""
-    bad, fault = c_uint64(), c_int()
-    arguments = (_address(encoded), n, _address(present), n_out, _address(out), int(check_subgroup))
-    fine = library._run(
-        "points_decode", curve.id, group, *arguments, ctypes.byref(bad), ctypes.byref(fault), _reference(call)
-    )
-    return None if fine else PointProblem(bad.value, PointFault(fault.value))
+class CsrFunctions:
+    """The part of ``native.NativeLibrary`` that this module describes."""
+
+    def _run(self, name: str, *arguments: Any) -> bool:
+        """True for CUZK_OK, False for CUZK_E_DATA."""
+        raise NotImplementedError
+
+    def points_decode(
+        self,
+        curve: Curve,
+        group: Group,
+        encoded: Data,
+        n: int,
+        present: Data,
+        n_out: int,
+        out: Data,
+        check_subgroup: bool,
+        call: Call | None = None,
+    ) -> PointProblem | None:
+        """n encoded points to n_out affine ones in ``out`` (None: checked only); the first bad one, None when all are
+        good. ``present``: bits, least significant first, of the places that have a point; None: all."""
+        bad, fault = c_uint64(), c_int()
+        arguments = (_address(encoded), n, _address(present), n_out, _address(out), int(check_subgroup))
+        fine = self._run(
+            "points_decode", curve.id, group, *arguments, ctypes.byref(bad), ctypes.byref(fault), _reference(call)
+        )
+        return None if fine else _point_problem(bad.value, fault.value)
+
+    def csr_check(
+        self, curve: Curve, matrix: Csr, rows: int, n_vars: int, present: Data, call: Call | None = None
+    ) -> CsrProblem | None:
+        """The matrix's first fault; ``present``: (n_vars + 7) // 8 bytes or None, gets a bit for each column in use."""
+        fault, bad = c_int(), c_uint64()
+        structure = _structure(matrix)
+        fine = self._run(
+            "csr_check",
+            curve.id,
+            ctypes.byref(structure),
+            rows,
+            n_vars,
+            _address(present),
+            ctypes.byref(fault),
+            ctypes.byref(bad),
+            _reference(call),
+        )
+        return None if fine else CsrProblem(CsrFault(fault.value), bad.value)
+
+    def csr_evaluate(
+        self,
+        curve: Curve,
+        matrices: Sequence[Csr],
+        rows: int,
+        inputs: int,
+        w: Data,
+        domain: int,
+        stride: int,
+        a: Data,
+        b: Data,
+        c: Data,
+        call: Call | None = None,
+    ) -> int | None:
+        """a = A w, b = B w, c = C w; the number of the first row with a b ≠ c, None when the witness satisfies all."""
+        bad = c_uint64()
+        structures = (_Csr * 3)(*(_structure(matrix) for matrix in matrices))
+        fine = self._run(
+            "csr_evaluate",
+            curve.id,
+            structures,
+            rows,
+            inputs,
+            _address(w),
+            domain,
+            stride,
+            _address(a),
+            _address(b),
+            _address(c),
+            ctypes.byref(bad),
+            _reference(call),
+        )
+        return None if fine else bad.value
+
+    def quotient(
+        self, curve: Curve, a: Data, b: Data, c: Data, log_n: int, table: Data, call: Call | None = None
+    ) -> None:
+        """a = the plain coefficients of (a b - c) / (X^n - 1), from values on the odd coset."""
+        self._run("quotient", curve.id, _address(a), _address(b), _address(c), log_n, _address(table), _reference(call))
 
 
-def csr_check(
-    library: NativeLibrary, curve: Curve, matrix: Csr, rows: int, n_vars: int, present: Data, call: Call | None = None
-) -> CsrProblem | None:
-    """The matrix's first fault; fills ``present`` ((n_vars + 7) // 8 bytes, or None) with the columns that count."""
-    fault, bad = c_int(), c_uint64()
-    structure = _structure(matrix)
-    fine = library._run(
-        "csr_check",
-        curve.id,
-        ctypes.byref(structure),
-        rows,
-        n_vars,
-        _address(present),
-        ctypes.byref(fault),
-        ctypes.byref(bad),
-        _reference(call),
-    )
-    return None if fine else CsrProblem(CsrFault(fault.value), bad.value)
+def _point_problem(index: int, fault: int) -> PointProblem:
+    from cuzk_engine.native import PointFault, PointProblem  # which imports this module
 
-
-def csr_evaluate(
-    library: NativeLibrary,
-    curve: Curve,
-    matrices: Sequence[Csr],
-    rows: int,
-    inputs: int,
-    w: Data,
-    domain: int,
-    stride: int,
-    a: Data,
-    b: Data,
-    c: Data,
-    call: Call | None = None,
-) -> int | None:
-    """a = A w, b = B w, c = C w; the number of the first row with a b ≠ c, None when the witness satisfies all."""
-    bad = c_uint64()
-    structures = (_Csr * 3)(*(_structure(matrix) for matrix in matrices))
-    fine = library._run(
-        "csr_evaluate",
-        curve.id,
-        structures,
-        rows,
-        inputs,
-        _address(w),
-        domain,
-        stride,
-        _address(a),
-        _address(b),
-        _address(c),
-        ctypes.byref(bad),
-        _reference(call),
-    )
-    return None if fine else bad.value
-
-
-def quotient(
-    library: NativeLibrary, curve: Curve, a: Data, b: Data, c: Data, log_n: int, table: Data, call: Call | None = None
-) -> None:
-    """a = the plain coefficients of (a b - c) / (X^n - 1), from values on the odd coset."""
-    library._run("quotient", curve.id, _address(a), _address(b), _address(c), log_n, _address(table), _reference(call))
+    return PointProblem(index, PointFault(fault))
 
 
 def _structure(matrix: Csr) -> _Csr:

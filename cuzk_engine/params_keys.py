@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from cuzk_engine import native, native_csr
+from cuzk_engine import native
 from cuzk_engine.curves import BLS12_381, Curve
 from cuzk_engine.devices.base import CancelToken
 from cuzk_engine.errors import FormatError, ProofInvalidError
@@ -130,8 +130,8 @@ class LoadedParams:
             n = self._rank(bits, part.first + part.n) - first
         out = staging[: part.n * size]
         library = native.library()
-        problem = native_csr.points_decode(
-            library, self.curve, group, encoded[first : first + n], n, present, part.n, out, False, call
+        problem = library.points_decode(
+            self.curve, group, encoded[first : first + n], n, present, part.n, out, False, call
         )
         if problem is not None:
             where = f"section {section}, point {first + problem.index:,}"
@@ -221,9 +221,7 @@ def check_points(params: Params, threads: int, cancel: CancelToken, progress: Pr
         for start in range(0, section.count, _CHECKED_AT_ONCE):
             part = points[start : start + _CHECKED_AT_ONCE]
             call = native.Call(threads, cancel.address)
-            problem = native_csr.points_decode(
-                library, BLS12_381, group, part, len(part), None, len(part), None, True, call
-            )
+            problem = library.points_decode(BLS12_381, group, part, len(part), None, len(part), None, True, call)
             if problem is not None:
                 where = f"section {section.name}, point {start + problem.index:,}"
                 raise FormatError(params.path, f"{where}: {_FAULTS[problem.fault]}")

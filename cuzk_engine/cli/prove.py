@@ -79,7 +79,8 @@ def check_inputs(args: argparse.Namespace) -> None:
             raise UsageError("--circuit: the engine proves with zkey files only; prove without --daemon")
         return
     if len(args.witness) > 1:
-        raise UsageError(f"{len(args.witness)} witnesses: only a bellperson key with --circuit takes several")
+        # Most likely an argument too many.
+        raise UsageError(f"{len(args.witness)} witnesses: only a bellperson key takes several (see cuzk prove --help)")
     from cuzk_engine.formats.params import structure_of
     from cuzk_engine.formats.source import SourceFile
 

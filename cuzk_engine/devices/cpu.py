@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cuzk_engine import native, native_csr
+from cuzk_engine import native
 from cuzk_engine.curves import Curve
 from cuzk_engine.devices import base
 from cuzk_engine.devices.arena import Capacity
@@ -195,7 +195,7 @@ class CpuDevice:
                 )
             case Quotient(curve, a, b, c, log_n, table):
                 x, y, z = (_data(vector, _FR_BYTES << log_n) for vector in (a, b, c))
-                native_csr.quotient(library, curve, x, y, z, log_n, _data(table), call)
+                library.quotient(curve, x, y, z, log_n, _data(table), call)
             case Msm():
                 self._run_msm(operation, owner, call)
 

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from cuzk_engine import native, native_csr
+from cuzk_engine import native
 from cuzk_engine.curves import BLS12_381, Curve
 from cuzk_engine.errors import FormatError
 from cuzk_engine.formats.guess import HEAD_BYTES, guess
@@ -76,8 +76,7 @@ class Circuit:
 
         ``witness``: n_vars plain values. Returns the number of the first constraint that it violates, or None.
         """
-        return native_csr.csr_evaluate(
-            native.library(),
+        return native.library().csr_evaluate(
             self.curve,
             self.matrices,
             self.n_rows,
@@ -161,7 +160,7 @@ def _checked(
     for name, matrix in zip(MATRICES, matrices, strict=True):
         bits = np.zeros((n_vars + 7) // 8, dtype=np.uint8)
         call = native.Call(threads, cancel_address)
-        problem = native_csr.csr_check(library, BLS12_381, matrix, n_rows, n_vars, bits, call)
+        problem = library.csr_check(BLS12_381, matrix, n_rows, n_vars, bits, call)
         if problem is not None:
             raise FormatError(source.path, f"matrix {name}, {_problem(problem.fault, problem.index, n_vars)}")
         present.append(bits)
