@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from cuzk_engine.curves import BLS12_381, Curve
 from cuzk_engine.errors import FormatError, IncompleteFileError
@@ -92,7 +92,6 @@ class Params:
         _check_beginning(source, PARAMS_NOUN)
         header = _read_header(source)
         sections = tuple(_read_sections(source, SECTIONS))
-        _check_counts(source, {section.name: section.count for section in sections})
         views = {
             section.name: source.data[section.offset : section.offset + section.size].reshape(
                 section.count, section.point_bytes
@@ -216,6 +215,7 @@ def _read_header(source: SourceFile) -> dict[str, bytes]:
 
 def _read_sections(source: SourceFile, names: tuple[str, ...]) -> Iterator[PointSection]:
     position = HEADER_BYTES
+    counts: dict[str, int] = {}
     for name in names:
         start = position + 4
         if start > source.size:
@@ -225,33 +225,34 @@ def _read_sections(source: SourceFile, names: tuple[str, ...]) -> Iterator[Point
         if start + section.size > source.size:
             what = f"section {name} ({count:,} points of {section.point_bytes} bytes from offset {start:,})"
             raise IncompleteFileError(source.path, what, start + section.size, source.size)
+        counts[name] = count
+        expected = _wrong_count(name, counts)
+        if expected:
+            raise FormatError(source.path, f"section {name} has {count:,} points, expected {expected}")
         yield section
         position = start + section.size
 
 
-def _check_counts(source: SourceFile, counts: dict[str, int]) -> None:
-    def fail(message: str) -> NoReturn:
-        raise FormatError(source.path, f"{message}; expected {PARAMS_NOUN}")
-
-    ic, h, n_vars = counts["ic"], counts["h"], counts["ic"] + counts["l"]
-    if ic == 0:
-        fail("section ic has no points, expected one for the constant and each public input")
-    if h == 0 or h & (h + 1):
-        fail(f"section h has {h:,} points, expected one fewer than a power of two")
-    if h + 1 < ic:
-        fail(f"section h has {h:,} points, too few for the {ic:,} inputs of section ic, each of which takes a row")
-    if not ic <= counts["a"] <= n_vars:
-        fail(f"section a has {counts['a']:,} points, expected {ic:,} (inputs) to {n_vars:,} (all variables)")
-    if counts["b_g1"] > n_vars:
-        fail(f"section b_g1 has {counts['b_g1']:,} points, expected at most {n_vars:,}, one for each variable")
-    if counts["b_g1"] != counts["b_g2"]:
-        fail(f"section b_g2 has {counts['b_g2']:,} points, section b_g1 {counts['b_g1']:,}, expected as many")
+def _wrong_count(name: str, counts: dict[str, int]) -> str | None:
+    """What the count of a section should be, given those of the sections before it; None when it is right."""
+    ic, count, n_vars = counts["ic"], counts[name], counts["ic"] + counts.get("l", 0)
+    match name:
+        case "ic" if count == 0:
+            return "one for the constant and each public input"
+        case "h" if count == 0 or count & (count + 1):
+            return "one fewer than a power of two"
+        case "h" if count + 1 < ic:
+            return f"more: each of the {ic:,} inputs of section ic takes a row"
+        case "a" if not ic <= count <= n_vars:
+            return f"{ic:,} (inputs) to {n_vars:,} (all variables)"
+        case "b_g1" if count > n_vars:
+            return f"at most {n_vars:,}, one for each variable"
+        case "b_g2" if count != counts["b_g1"]:
+            return f"{counts['b_g1']:,}, as many as section b_g1 has"
+    return None
 
 
 def _verification_key(source: SourceFile, ic: PointSection) -> VerificationKey:
-    if ic.count == 0:
-        raise FormatError(source.path, f"section ic has no points, expected at least one in {VK_NOUN}")
-
     def point(read: Any, start: int, size: int, where: str) -> Any:
         try:
             return read(source.data[start : start + size].tobytes())

@@ -123,10 +123,10 @@ class _Reader:
     def u64(self, what: str) -> int:
         return int.from_bytes(self.take(8, what).tobytes(), "little")
 
-    def array(self, size: int, expected: int | None, what: str) -> Bytes:
-        """A u64 count and so many elements of `size` bytes; `expected` is the count that it must be."""
+    def array(self, size: int, expected: int, what: str) -> Bytes:
+        """A u64 count and so many elements of `size` bytes; `expected` is what the count must be."""
         count = self.u64(f"the count of {what}")
-        if expected is not None and count != expected:
+        if count != expected:
             raise FormatError(self.source.path, f"{what}: {count:,} elements, expected {expected:,}")
         return self.take(count * size, f"{what} ({count:,} elements of {size} bytes from offset {self.position:,})")
 
@@ -158,10 +158,8 @@ def _read_header(source: SourceFile) -> tuple[int, int, int, int]:
 
 def _read_matrix(reader: _Reader, name: str, n_constraints: int) -> PceMatrix:
     rows = reader.array(4, n_constraints + 1, f"matrix {name}, row pointers")
-    columns = reader.array(4, None, f"matrix {name}, columns")
-    n_terms = int(columns.size) // 4
-    if n_terms >= 1 << 32:
-        raise FormatError(reader.source.path, f"matrix {name} has {n_terms:,} terms, expected fewer than 2^32")
+    n_terms = int.from_bytes(rows[-4:].tobytes(), "little")
+    columns = reader.array(4, n_terms, f"matrix {name}, columns")
     return PceMatrix(rows, columns, reader.array(VALUE_BYTES, n_terms, f"matrix {name}, values"))
 
 
