@@ -93,8 +93,7 @@ def test_counts(name, offset, count, size):
     for lie in (2**63, 2**64 - 1, 2**40, count + 1, count - 1, 0):
         if lie >= 0:
             message = refused(put(offset, lie, 8)(DATA))
-            # A wrong number of columns is seen when the array after it is read.
-            assert name in message or "values" in message or "incomplete" in message
+            assert name in message
 
 
 @pytest.mark.parametrize(
@@ -109,7 +108,7 @@ def test_counts(name, offset, count, size):
         (put(16, 2**32 - 1), "matrix A, row pointers: "),
         (put(20, 1, 8), "header says 1 terms, the matrices have "),
         (lambda data: data + b"\x00", "goes on for 1 bytes after the last bitmap"),
-        (lambda data: b"<html>" + data, "this is an HTML page, perhaps from a failed download"),
+        (lambda data: b"<html>" + b" " * 1000, "this is an HTML page, perhaps from a failed download"),
         (lambda data: b"r1cs" + data[4:], "this is a constraint system (r1cs), expected a saved"),
     ],
 )

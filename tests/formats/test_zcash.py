@@ -94,13 +94,7 @@ def test_compressed_faults(size, read, write, point):
         read(bytes([good[0] | 0x40]) + good[1:])
     with pytest.raises(zcash.EncodingFaultError, match="not below the prime"):
         read(b"\x9f" + b"\xff" * (size - 1))
-    others = [read_or_none(read, good[:-1] + bytes([k])) for k in range(16)]
-    assert any(other is None for other in others)
-
-
-def read_or_none(read, raw):
-    try:
-        return read(raw)
-    except zcash.EncodingFaultError as error:
-        assert "no y belongs to its x" in str(error)
-        return None
+    # About every second x is that of no point.
+    with pytest.raises(zcash.EncodingFaultError, match="no y belongs to its x"):
+        for k in range(16):
+            read(good[:-1] + bytes([k]))
