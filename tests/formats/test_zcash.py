@@ -96,5 +96,4 @@ def test_compressed_faults(size, read, write, point):
         read(b"\x9f" + b"\xff" * (size - 1))
     # About every second x is that of no point.
     with pytest.raises(zcash.EncodingFaultError, match="no y belongs to its x"):
-        for k in range(16):
-            read(good[:-1] + bytes([k]))
+        [read(good[:-1] + bytes([k])) for k in range(16)]
