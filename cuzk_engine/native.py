@@ -380,6 +380,9 @@ class NativeLibrary(CsrFunctions):
         """e(p, q): 12 plain Fq coefficients."""
         self._run("pairing", curve.id, _pointer(p), _pointer(q), _pointer(out), _call(call))
 
+    def _bytes(self, name: str, *arguments: Any) -> int:
+        return int(getattr(self._dll, f"cuzk_{name}")(*arguments))
+
     def _run(self, name: str, *arguments: Any) -> bool:
         """True for CUZK_OK, False for CUZK_E_DATA."""
         status = Status(getattr(self._dll, f"cuzk_{name}")(*arguments))
@@ -411,6 +414,8 @@ _SIGNATURES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "evaluate": (c_int, (c_int, _P, c_uint64, _P, _P, c_uint64, _P, _P, _P, _P)),
     "h_join": (c_int, (c_int, _P, _P, _P, c_uint64, _P)),
     "points_decode": (c_int, (c_int, c_int, _P, c_uint64, _P, c_uint64, _P, c_int, _P, _P, _P)),
+    "subgroup_check_scratch_bytes": (c_uint64, (c_int, c_int, c_uint64, c_uint32)),
+    "subgroup_check": (c_int, (c_int, c_int, _P, c_uint64, _P, _P, _P, c_uint64, _P)),
     "csr_check": (c_int, (c_int, _P, c_uint64, c_uint64, _P, _P, _P, _P)),
     "csr_evaluate": (c_int, (c_int, _P, c_uint64, c_uint64, _P, c_uint64, c_uint64, _P, _P, _P, _P, _P)),
     "quotient": (c_int, (c_int, _P, _P, _P, c_uint32, _P, _P)),

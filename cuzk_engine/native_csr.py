@@ -56,6 +56,10 @@ class CsrFunctions:
         """True for CUZK_OK, False for CUZK_E_DATA."""
         raise NotImplementedError
 
+    def _bytes(self, name: str, *arguments: Any) -> int:
+        """What a function of sizes returns."""
+        raise NotImplementedError
+
     def points_decode(
         self,
         curve: Curve,
@@ -76,6 +80,29 @@ class CsrFunctions:
             "points_decode", curve.id, group, *arguments, ctypes.byref(bad), ctypes.byref(fault), _reference(call)
         )
         return None if fine else _point_problem(bad.value, fault.value)
+
+    def subgroup_check_scratch_bytes(self, curve: Curve, group: Group, n: int, threads: int = 0) -> int:
+        return self._bytes("subgroup_check_scratch_bytes", curve.id, group, n, threads)
+
+    def subgroup_check(
+        self,
+        curve: Curve,
+        group: Group,
+        points: Data,
+        n: int,
+        seed: bytes,
+        scratch: Data,
+        scratch_bytes: int,
+        call: Call | None = None,
+    ) -> bool:
+        """Whether n affine points all have order r; a point that has not is missed with a probability of 2^-64.
+        ``seed``: 32 bytes that nobody can foresee."""
+        if len(seed) != 32:
+            raise ValueError(f"a seed of {len(seed)} bytes, expected 32")
+        found = c_int()
+        arguments = (_address(points), n, _address(seed), ctypes.byref(found), _address(scratch), scratch_bytes)
+        self._run("subgroup_check", curve.id, group, *arguments, _reference(call))
+        return bool(found.value)
 
     def csr_check(
         self, curve: Curve, matrix: Csr, rows: int, n_vars: int, present: Data, call: Call | None = None

@@ -7,6 +7,7 @@ buffer while they sum a query, which costs a few percent of the sum: so memory s
 from __future__ import annotations
 
 import os
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -25,10 +26,11 @@ from cuzk_engine.groth16.plan import CircuitSizes, Query
 from cuzk_engine.groth16.proving_key import HBasis, KeyElements, PointRange
 from cuzk_engine.groth16.verify import PreparedKey
 from cuzk_engine.keys import CheckedKeys, Progress, content_hash
-from cuzk_engine.native import Group, PointFault
+from cuzk_engine.native import Group, PointFault, PointProblem
 
 STAGING_BYTES: Final = 48 << 20  # 2^19 points of G1, 2^18 of G2
-_CHECKED_AT_ONCE: Final = 1 << 14  # points between two reports of progress: about a second
+_CHECKED_AT_ONCE: Final = 12 << 20  # bytes of points between two reports of progress, below a second of one core
+_FEW: Final = 64  # points that are tested one by one
 
 _FAULTS: Final = {
     PointFault.COORDINATE: "a coordinate is not below the prime of the base field",
@@ -216,15 +218,43 @@ def check_points(params: Params, threads: int, cancel: CancelToken, progress: Pr
             raise FormatError(params.path, f"header, {name}: {_FAULTS[problem.fault]}")
     total, done = sum(section.size for section in params.sections), 0
     views = (params.ic, params.h, params.l, params.a, params.b1, params.b2)
+    buffer = native.aligned(min(_CHECKED_AT_ONCE, max(view.size for view in views)))
     for section, points in zip(params.sections, views, strict=True):
         group = Group.G2 if section.name == "b_g2" else Group.G1
-        for start in range(0, section.count, _CHECKED_AT_ONCE):
-            part = points[start : start + _CHECKED_AT_ONCE]
-            call = native.Call(threads, cancel.address)
-            problem = library.points_decode(BLS12_381, group, part, len(part), None, len(part), None, True, call)
+        step = _CHECKED_AT_ONCE // section.point_bytes
+        for start in range(0, section.count, step):
+            part = points[start : start + step]
+            affine = buffer[: part.size].reshape(part.shape)
+            call, n = native.Call(threads, cancel.address), len(part)
+            problem = library.points_decode(BLS12_381, group, part, n, None, n, affine, False, call)
+            if problem is None:
+                problem = find_stray(group, affine, threads, cancel)
             if problem is not None:
                 where = f"section {section.name}, point {start + problem.index:,}"
                 raise FormatError(params.path, f"{where}: {_FAULTS[problem.fault]}")
             done += part.size
             if progress is not None:
                 progress(done / total)
+
+
+def find_stray(group: Group, points: Bytes, threads: int, cancel: CancelToken) -> PointProblem | None:
+    """The first of (n, point bytes) affine points of BLS12-381 that is not of order r.
+
+    Looked for among many by random subsets (see ``subgroup_check``), halving where there is one.
+    """
+    library, low, high = native.library(), 0, len(points)
+
+    def is_clean(start: int, end: int) -> bool:
+        nbytes = library.subgroup_check_scratch_bytes(BLS12_381, group, end - start, threads)
+        seed, call = secrets.token_bytes(32), native.Call(threads, cancel.address)
+        part, scratch = points[start:end], native.aligned(nbytes)
+        return library.subgroup_check(BLS12_381, group, part, end - start, seed, scratch, nbytes, call)
+
+    if high > _FEW and is_clean(low, high):
+        return None
+    while high - low > _FEW:
+        middle = (low + high) // 2
+        low, high = (middle, high) if is_clean(low, middle) else (low, middle)
+    part, call = points[low:high], native.Call(threads, cancel.address)
+    problem = library.points_check(BLS12_381, group, part, high - low, True, call)
+    return None if problem is None else PointProblem(low + problem.index, problem.fault)

@@ -104,6 +104,12 @@ int cuzk_points_check(int curve, int group, const void *points, uint64_t n, int 
 int cuzk_points_decode(int curve, int group, const void *encoded, uint64_t n, const void *present, uint64_t n_out, void *out,
                        int check_subgroup, uint64_t *first_bad, int *fault, cuzk_call *call);
 
+/* *all != 0 when n affine points (on the curve, Montgomery form; infinity passes) all have order r. By sums of random subsets:
+ * a point of another order is missed with a probability of 2^-64 at most, for a seed that who made the points cannot know. */
+uint64_t cuzk_subgroup_check_scratch_bytes(int curve, int group, uint64_t n, uint32_t threads);
+int cuzk_subgroup_check(int curve, int group, const void *points, uint64_t n, const uint8_t seed[32], int *all, void *scratch,
+                        uint64_t scratch_bytes, cuzk_call *call);
+
 /* ---- NTT over Fr, Montgomery form, in place ---- */
 /* omega_k, the root of unity of order 2^k, is snarkjs's: nqr^((r-1)/2^s) squared s-k times, nqr the smallest non-residue
  * (counted from 2), s the two-adicity. */

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from cuzk_engine import keys, params_keys
@@ -15,7 +16,7 @@ from cuzk_engine.formats.source import SourceFile
 from cuzk_engine.groth16.plan import Query
 from cuzk_engine.groth16.verify import PreparedKey
 from cuzk_engine.keys import CheckedKeys, KeyCache
-from cuzk_engine.native import Group
+from cuzk_engine.native import Group, PointFault, PointProblem
 from cuzk_engine.params_keys import check_points, load_params
 from cuzk_engine.runner import Evaluation, PipelineSettings, Runner
 from tests.formats.builders import put
@@ -103,8 +104,22 @@ def test_points_of_the_header_are_checked():
         assert refused(put(at, DATA[at] ^ 1, 1)(DATA)) == f"key.params: header, {name}: is not on its curve"
 
 
+@pytest.mark.parametrize("group", Group)
+def test_strays_among_many_points(group):
+    math = CurveMath(BLS12_381, group)
+    some = math.encode(math.multiples(50)).reshape(50, -1)
+    points = np.ascontiguousarray(some[np.arange(3000) % 50])
+    assert params_keys.find_stray(group, points, 0, CancelToken()) is None
+    for places in ((2999,), (0,), (1234, 1235, 2800), (700,)):
+        bad = points.copy()
+        for place in places:
+            bad[place] = math.encode([find_point(math, 5)])
+        problem = params_keys.find_stray(group, bad, 0, CancelToken())
+        assert problem == PointProblem(places[0], PointFault.SUBGROUP)
+
+
 def test_progress_and_cancellation(monkeypatch):
-    monkeypatch.setattr(params_keys, "_CHECKED_AT_ONCE", 7)
+    monkeypatch.setattr(params_keys, "_CHECKED_AT_ONCE", 7 * 96)
     key = Params.from_source(SourceFile.from_buffer(DATA, "key.params"))
     seen = []
     check_points(key, 0, CancelToken(), seen.append)

@@ -35,6 +35,22 @@ int cuzk_points_decode(int curve, int group, const void *encoded, uint64_t n, co
   return paths().points_decode(group, encoded, n, present, n_out, out, check_subgroup, first_bad, fault, run);
 }
 
+// 0 when an argument is out of range.
+uint64_t cuzk_subgroup_check_scratch_bytes(int curve, int group, uint64_t n, uint32_t threads) {
+  if (!is_curve(curve) || (group != CUZK_G1 && group != CUZK_G2) || n > max_elements) return 0;
+  return paths().subgroup_check_scratch_bytes(curve, group, n, Run::resolve(threads));
+}
+
+int cuzk_subgroup_check(int curve, int group, const void *points, uint64_t n, const uint8_t seed[32], int *all, void *scratch,
+                        uint64_t scratch_bytes, cuzk_call *call) {
+  CUZK_REQUIRE(is_curve(curve) && (group == CUZK_G1 || group == CUZK_G2) && n <= max_elements && (points || n == 0));
+  CUZK_REQUIRE(seed && all && is_call(call));
+  Run run(call);
+  if (!is_vector(scratch) || scratch_bytes < paths().subgroup_check_scratch_bytes(curve, group, n, run.threads()))
+    return CUZK_E_SCRATCH;
+  return paths().subgroup_check(curve, group, points, n, seed, all, scratch, run);
+}
+
 int cuzk_csr_check(int curve, const cuzk_csr *matrix, uint64_t rows, uint64_t n_vars, void *present, int *fault,
                    uint64_t *first_bad, cuzk_call *call) {
   CUZK_REQUIRE(is_curve(curve) && matrix && is_csr(*matrix) && fault && first_bad && is_call(call));

@@ -17,6 +17,9 @@ namespace cuzk {
   X(points_decode, int, \
     (int group, const void *encoded, uint64_t n, const void *present, uint64_t n_out, void *out, int check_subgroup, \
      uint64_t *first_bad, int *fault, Run &run)) \
+  X(subgroup_check_scratch_bytes, uint64_t, (int curve, int group, uint64_t n, unsigned threads)) \
+  X(subgroup_check, int, \
+    (int curve, int group, const void *points, uint64_t n, const unsigned char *seed, int *all, void *scratch, Run &run)) \
   X(ntt_table, int, (int curve, uint32_t log_n, void *table, Run &run)) \
   X(ntt, int, (int curve, void *data, uint32_t log_n, int flags, const void *table, Run &run)) \
   X(coset_scale, int, (int curve, void *data, uint32_t log_n, int inverse, int reversed, Run &run)) \

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cuzk_engine.curves import BLS12_381, BN254
+from cuzk_engine.curves import BLS12_381, BN254, CURVES
 from cuzk_engine.errors import CancelledError
 from cuzk_engine.formats import zcash
 from cuzk_engine.native import Call, Group, NativeCallError, NativeLibrary, PointFault, PointProblem, aligned
@@ -157,6 +157,65 @@ def test_random_points_of_the_subgroup(native: NativeLibrary, math: CurveMath) -
     points = math.multiples(200, start=0xC0FFEE << 200)
     assert check(native, math, encode(math, points)) is None
     assert check(native, math, encode(math, [math.neg(point) for point in points])) is None
+
+
+def all_in(native: NativeLibrary, math: CurveMath, points: Array, seed: bytes, threads: int = 2) -> bool:
+    n = len(points)
+    nbytes = native.subgroup_check_scratch_bytes(math.curve, math.group, n, threads)
+    return native.subgroup_check(math.curve, math.group, points, n, seed, aligned(nbytes), nbytes, Call(threads))
+
+
+every_group = pytest.mark.parametrize(
+    "math",
+    [CurveMath(curve, group) for curve in CURVES for group in Group],
+    ids=lambda math: f"{math.curve.name}-{math.group.name}",
+)
+
+
+@every_group
+@pytest.mark.parametrize("n", [0, 1, 2, 100, 5000, 40_000])
+def test_many_points_are_tested_by_random_subsets(native: NativeLibrary, math: CurveMath, n: int) -> None:
+    if n > 5000 and math.group is Group.G2:
+        n = 33_000  # more than a task takes
+    some = math.encode([*math.multiples(30, start=99), None]).reshape(31, -1)
+    points = np.ascontiguousarray(some[np.arange(n) % 31])
+    assert all_in(native, math, points, bytes(32))
+    if n == 0 or (math.curve is BN254 and math.group is Group.G1):
+        return
+    stray = math.encode([find_point(math, 1000)])
+    for place in {0, n // 2, n - 1}:
+        kept = points[place].copy()
+        points[place] = stray
+        assert not all_in(native, math, points, place.to_bytes(32, "little"))
+        points[place] = kept
+    assert all_in(native, math, points, bytes(32))
+
+
+def test_strays_that_cancel_out_are_found(native: NativeLibrary) -> None:
+    """Their plain sum has order r, and of points of order 3 every third sum has."""
+    math = CurveMath(BLS12_381, Group.G1)
+    start = next(k for k in range(1, 4000, 200) if math.mul(find_point(math, k), BLS12_381.r * G1_EXPONENT // 3))
+    three = math.mul(find_point(math, start), BLS12_381.r * G1_EXPONENT // 3)
+    good = math.multiples(300)
+    for strays in ([three, math.neg(three)], [three] * 3, [math.add(three, good[7]), math.neg(three)]):
+        for seed in range(40):
+            points = math.encode([*strays, *good]).reshape(-1, 96)
+            assert not all_in(native, math, points, seed.to_bytes(32, "big"), threads=1)
+
+
+def test_subset_test_arguments(native: NativeLibrary) -> None:
+    math = CurveMath(BLS12_381, Group.G1)
+    points = math.encode([math.generator])
+    scratch = aligned(1 << 20)
+    with pytest.raises(NativeCallError):
+        native.subgroup_check(BLS12_381, Group.G1, points, 1, bytes(32), scratch, 8)
+    with pytest.raises(ValueError, match="expected 32"):
+        native.subgroup_check(BLS12_381, Group.G1, points, 1, bytes(31), scratch, 1 << 20)
+    flag = np.ones(1, np.int32)
+    with pytest.raises(CancelledError):
+        native.subgroup_check(
+            BLS12_381, Group.G1, points, 1, bytes(32), scratch, 1 << 20, Call(1, int(flag.ctypes.data))
+        )
 
 
 def test_arguments_and_cancellation(native: NativeLibrary) -> None:
