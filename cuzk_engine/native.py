@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from cuzk_engine.curves import Curve
 from cuzk_engine.errors import CancelledError, NativeLibraryError
-from cuzk_engine.native_csr import CsrFunctions
+from cuzk_engine.native_csr import CSR_SIGNATURES, CsrFunctions
 
 Data: TypeAlias = Any
 """A C-contiguous NumPy array, an object with the buffer protocol, an address, or None for a null pointer."""
@@ -184,6 +184,10 @@ class NativeLibrary(CsrFunctions):
             function = getattr(self._dll, f"cuzk_{name}")
             function.restype = result
             function.argtypes = arguments
+
+    def number(self, name: str, *arguments: int) -> int:
+        """Calls a function that returns a number."""
+        return int(getattr(self._dll, f"cuzk_{name}")(*arguments))
 
     # ---- library ----
 
@@ -380,9 +384,6 @@ class NativeLibrary(CsrFunctions):
         """e(p, q): 12 plain Fq coefficients."""
         self._run("pairing", curve.id, _pointer(p), _pointer(q), _pointer(out), _call(call))
 
-    def _bytes(self, name: str, *arguments: Any) -> int:
-        return int(getattr(self._dll, f"cuzk_{name}")(*arguments))
-
     def _run(self, name: str, *arguments: Any) -> bool:
         """True for CUZK_OK, False for CUZK_E_DATA."""
         status = Status(getattr(self._dll, f"cuzk_{name}")(*arguments))
@@ -413,17 +414,12 @@ _SIGNATURES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "coefficients_order": (c_int, (_P, c_uint64, c_uint64, _P, _P, _P)),
     "evaluate": (c_int, (c_int, _P, c_uint64, _P, _P, c_uint64, _P, _P, _P, _P)),
     "h_join": (c_int, (c_int, _P, _P, _P, c_uint64, _P)),
-    "points_decode": (c_int, (c_int, c_int, _P, c_uint64, _P, c_uint64, _P, c_int, _P, _P, _P)),
-    "subgroup_check_scratch_bytes": (c_uint64, (c_int, c_int, c_uint64, c_uint32)),
-    "subgroup_check": (c_int, (c_int, c_int, _P, c_uint64, _P, _P, _P, c_uint64, _P)),
-    "csr_check": (c_int, (c_int, _P, c_uint64, c_uint64, _P, _P, _P, _P)),
-    "csr_evaluate": (c_int, (c_int, _P, c_uint64, c_uint64, _P, c_uint64, c_uint64, _P, _P, _P, _P, _P)),
-    "quotient": (c_int, (c_int, _P, _P, _P, c_uint32, _P, _P)),
     "msm_scratch_bytes": (c_uint64, (c_int, c_int, c_uint64, c_uint32)),
     "msm": (c_int, (c_int, c_int, _P, _P, c_uint64, _P, _P, c_uint64, _P)),
     "msm_reference": (c_int, (c_int, c_int, _P, _P, c_uint64, _P)),
     "pairing_check": (c_int, (c_int, _P, _P, c_uint64, _P, _P)),
     "pairing": (c_int, (c_int, _P, _P, _P, _P)),
+    **CSR_SIGNATURES,
 }
 
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import c_int, c_uint64, c_void_p
+from ctypes import c_int, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -56,8 +56,8 @@ class CsrFunctions:
         """True for CUZK_OK, False for CUZK_E_DATA."""
         raise NotImplementedError
 
-    def _bytes(self, name: str, *arguments: Any) -> int:
-        """What a function of sizes returns."""
+    def number(self, name: str, *arguments: int) -> int:
+        """Calls a function that returns a number."""
         raise NotImplementedError
 
     def points_decode(
@@ -82,7 +82,7 @@ class CsrFunctions:
         return None if fine else _point_problem(bad.value, fault.value)
 
     def subgroup_check_scratch_bytes(self, curve: Curve, group: Group, n: int, threads: int = 0) -> int:
-        return self._bytes("subgroup_check_scratch_bytes", curve.id, group, n, threads)
+        return self.number("subgroup_check_scratch_bytes", curve.id, group, n, threads)
 
     def subgroup_check(
         self,
@@ -162,6 +162,17 @@ class CsrFunctions:
     ) -> None:
         """a = the plain coefficients of (a b - c) / (X^n - 1), from values on the odd coset."""
         self._run("quotient", curve.id, _address(a), _address(b), _address(c), log_n, _address(table), _reference(call))
+
+
+_P = c_void_p
+CSR_SIGNATURES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
+    "points_decode": (c_int, (c_int, c_int, _P, c_uint64, _P, c_uint64, _P, c_int, _P, _P, _P)),
+    "subgroup_check_scratch_bytes": (c_uint64, (c_int, c_int, c_uint64, c_uint32)),
+    "subgroup_check": (c_int, (c_int, c_int, _P, c_uint64, _P, _P, _P, c_uint64, _P)),
+    "csr_check": (c_int, (c_int, _P, c_uint64, c_uint64, _P, _P, _P, _P)),
+    "csr_evaluate": (c_int, (c_int, _P, c_uint64, c_uint64, _P, c_uint64, c_uint64, _P, _P, _P, _P, _P)),
+    "quotient": (c_int, (c_int, _P, _P, _P, c_uint32, _P, _P)),
+}
 
 
 def _point_problem(index: int, fault: int) -> PointProblem:
