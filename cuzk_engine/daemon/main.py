@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from cuzk_engine.errors import CuzkError, DaemonError
 
@@ -22,8 +22,13 @@ if TYPE_CHECKING:
     from cuzk_engine.client.instance import Instance, InstanceLock
     from cuzk_engine.config import Settings
     from cuzk_engine.daemon.log import DaemonLog
+    from cuzk_engine.daemon.server import Server
+    from cuzk_engine.daemon.status_page import StatusPage
+    from cuzk_engine.daemon.supervisor import Supervisor
 
 log = logging.getLogger("cuzk")
+
+_ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,7 @@ class Options:
 
 def run_daemon(options: Options) -> int:
     """Runs until it is told to end. Raises CuzkError when it cannot start; an exit code otherwise."""
+    _open_standard_streams()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no witness in a core file
     from cuzk_engine import config, paths
     from cuzk_engine.client.address import parse_address
@@ -106,39 +112,44 @@ async def _serve(options: Options, settings: Settings, lock: InstanceLock, daemo
     )
     lock.write(instance)
     _log_start(settings, instance)
-    server = Server(access_for(address, settings))
-    address = server.bind(address)
-    instance = replace(instance, address=str(address))
-    lock.write(instance)
-    if not address.is_local:
-        log.warning("listening on %s, which other machines can reach, with TLS and a token", address)
     store = Store(paths.data_dir() / "jobs.sqlite")
+    server = Server(access_for(address, settings))
     try:
+        address = server.bind(address)
+        instance = replace(instance, address=str(address))
+        lock.write(instance)
+        if not address.is_local:
+            log.warning("listening on %s, which other machines can reach, with TLS and a token", address)
         supervisor = Supervisor(settings, store, daemon_log, birth, str(address))
-        signals = _Signals(supervisor.request_stop)
-        signals.install()
-        await server.start(supervisor)
-        status_page = await _status_page(settings, supervisor)
-        supervisor.start()
-        followed = asyncio.create_task(_follow_state(supervisor, server, lock, instance, options.ready_fd))
-        try:
-            await _until_stopped(supervisor)
-        finally:
-            await supervisor.stop()
-            if status_page is not None:
-                await status_page.stop()
-            await server.stop()
-            followed.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await followed
-            signals.remove()
+        with _Signals(supervisor.request_stop):
+            await _run_parts(supervisor, server, lock, instance, options.ready_fd)
     finally:
+        await server.stop()
         store.close()
     log.info("ended")
     return 0
 
 
-async def _status_page(settings: Settings, supervisor: Any) -> Any:
+async def _run_parts(
+    supervisor: Supervisor, server: Server, lock: InstanceLock, instance: Instance, ready: int
+) -> None:
+    """From the first call that is answered to the last."""
+    await server.start(supervisor)
+    status_page = await _status_page(supervisor.settings, supervisor)
+    supervisor.start()
+    followed = asyncio.create_task(_follow_state(supervisor, server, lock, instance, ready))
+    try:
+        await _until_stopped(supervisor)
+    finally:
+        await supervisor.stop()
+        if status_page is not None:
+            await status_page.stop()
+        followed.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await followed
+
+
+async def _status_page(settings: Settings, supervisor: Supervisor) -> StatusPage | None:
     from cuzk_engine.client.address import parse_address
     from cuzk_engine.config import FROM_DEFAULT
     from cuzk_engine.daemon.status_page import StatusPage
@@ -157,7 +168,7 @@ async def _status_page(settings: Settings, supervisor: Any) -> Any:
     return page
 
 
-async def _until_stopped(supervisor: Any) -> None:
+async def _until_stopped(supervisor: Supervisor) -> None:
     """Until a stop was asked for and nothing runs any more, or its time is over, or a second request came."""
     await supervisor.stop_requested.wait()
     drained = asyncio.create_task(supervisor.jobs.drained())
@@ -167,7 +178,9 @@ async def _until_stopped(supervisor: Any) -> None:
         task.cancel()
 
 
-async def _follow_state(supervisor: Any, server: Any, lock: InstanceLock, instance: Instance, ready_fd: int) -> None:
+async def _follow_state(
+    supervisor: Supervisor, server: Server, lock: InstanceLock, instance: Instance, ready_fd: int
+) -> None:
     """Writes each state to the lock's file and to the health service; the first "ready" to whoever started the
     daemon.
     """
@@ -185,18 +198,18 @@ async def _follow_state(supervisor: Any, server: Any, lock: InstanceLock, instan
 
 
 class _Signals:
-    """SIGTERM and SIGINT: the first asks to drain and end, the second to end at once."""
+    """SIGTERM, SIGINT, SIGHUP: the first asks to drain and end, the second to end at once."""
 
     def __init__(self, request_stop: Callable[..., None]) -> None:
         self._request_stop = request_stop
         self._count = 0
 
-    def install(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
+    def __enter__(self) -> None:
+        for number in _ENDING_SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, self._heard, number)
 
-    def remove(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
+    def __exit__(self, *exc: object) -> None:
+        for number in _ENDING_SIGNALS:
             asyncio.get_running_loop().remove_signal_handler(number)
 
     def _heard(self, number: int) -> None:
@@ -211,7 +224,17 @@ def _log_start(settings: Settings, instance: Instance) -> None:
     log.info("started: pid %d, build %s, by the %s", instance.pid, instance.build, instance.started_by)
     log.info("configuration: %s", settings.path or "none, all defaults")
     for note in settings.notes:
-        log.warning("%s", note)
+        log.log(logging.INFO if ": used" in note else logging.WARNING, "%s", note)
+
+
+def _open_standard_streams() -> None:
+    """Started with a closed standard stream, a database would get its number, and a stray message would go into it."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+            os.set_inheritable(number, True)
 
 
 def say_first(descriptor: int, message: dict[str, Any]) -> None:

@@ -49,7 +49,8 @@ class JobDetail(QFrame):
     def job_id(self) -> str:
         return self._job_id
 
-    def show_job(self, job: JobInfo | None) -> None:
+    def show_job(self, job: JobInfo | None, place: int = 0) -> None:
+        """``place``: in the queue, 1 for the next."""
         self._begin.setVisible(job is None)
         self._job.setVisible(job is not None)
         self._job_id = job.id if job else ""
@@ -58,7 +59,7 @@ class JobDetail(QFrame):
         now = time.time_ns()
         state = model.state_of(job)
         self._title.set_text(model.title(job))
-        self._state.setText(self._state_text(job, state, now))
+        self._state.setText(self._state_text(job, state, now, place))
         bad = job.state == JobState.FAILED
         role = "error" if bad else "muted"
         if self._state.property("role") != role:
@@ -85,7 +86,7 @@ class JobDetail(QFrame):
     def state_text(self) -> str:
         return self._state.text()
 
-    def _state_text(self, job: JobInfo, state: str, now: int) -> str:
+    def _state_text(self, job: JobInfo, state: str, now: int, place: int) -> str:
         took = words.duration(model.elapsed_ns(job, now))
         if state == JobState.COMPLETED:
             verified = model.verified_ns(job)
@@ -94,7 +95,7 @@ class JobDetail(QFrame):
             return f"failed after {took}" if job.started_unix_ns else "failed"
         if state == JobState.RUNNING:
             return f"{model.progress_text(job, now)} · {took}"
-        return model.progress_text(job, now)
+        return model.progress_text(job, now, place)
 
     def _facts_text(self, job: JobInfo, now: int) -> str:
         facts = [
@@ -200,7 +201,8 @@ class JobDetail(QFrame):
         layout.setSpacing(10)
         layout.addWidget(label("First proof", "title"))
         text = label(
-            "The demo circuit is at hand: membership in a Merkle tree of depth 10 with Poseidon hashes, 2,873 constraints."
+            "The demo circuit is at hand: membership in a Merkle tree of depth 10 with Poseidon hashes, "
+            "2,873 constraints."
             if has_demo
             else "Choose a proving key made by snarkjs and a witness for it.",
             "muted",

@@ -1,4 +1,5 @@
-// A stream of 32-bit numbers from a 256-bit seed: ChaCha (Bernstein, "ChaCha, a variant of Salsa20", 2008) with 12 rounds.
+// A stream of 32-bit numbers from a 256-bit seed: ChaCha (Bernstein, "ChaCha, a variant of Salsa20", 2008) with 12
+// rounds.
 #pragma once
 #include <string.h>
 

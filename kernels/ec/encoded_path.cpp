@@ -1,5 +1,6 @@
-// BLS12-381 points in the zcash encoding, uncompressed: big-endian plain coordinates, of Fq2 elements c1 before c0, flags in the
-// top three bits of the first byte (https://github.com/zkcrypto/pairing, bls12_381 README, "Serialization").
+// BLS12-381 points in the zcash encoding, uncompressed: big-endian plain coordinates, of Fq2 elements c1 before c0,
+// flags in the top three bits of the first byte (https://github.com/zkcrypto/pairing, bls12_381 README,
+// "Serialization").
 #include <string.h>
 
 #include "../capi/path_functions.hpp"
@@ -13,7 +14,8 @@ namespace {
 using Fq = Bls12_381Fq;
 using Fq2 = Bls12_381Fq2;
 
-// Elements of the output a task, multiples of 8: below a millisecond, and about 8 milliseconds with the test of the order.
+// Elements of the output a task, multiples of 8: below a millisecond, and about 8 milliseconds with the test of the
+// order.
 constexpr uint64_t piece = 1024, piece_subgroup = 128;
 constexpr unsigned char compressed = 0x80, infinite = 0x40, flags = 0xe0;
 
@@ -36,7 +38,10 @@ void read(const unsigned char *p, Affine<Fq2> &out) {
 }
 
 template <class F>
-int decode(const unsigned char *p, const F &b, bool check_subgroup, Affine<F> &out) {
+using OrderTest = SubgroupTest<Bls12_381, F>;
+
+template <class F>
+int decode(const unsigned char *p, const F &b, const OrderTest<F> *has_order_r, Affine<F> &out) {
   Affine<F> plain;
   read(p, plain);
   if (p[0] & flags) {
@@ -47,7 +52,7 @@ int decode(const unsigned char *p, const F &b, bool check_subgroup, Affine<F> &o
   out = {plain.x.to_mont(), plain.y.to_mont()};
   // (0, 0) is not on the curve, though the in-memory form means infinity by it.
   if (out.is_infinity() || !out.on_curve(b)) return CUZK_POINT_OFF_CURVE;
-  if (check_subgroup && !Subgroup<Bls12_381, F>::contains(out)) return CUZK_POINT_SUBGROUP;
+  if (has_order_r && !(*has_order_r)(out)) return CUZK_POINT_SUBGROUP;
   return CUZK_POINT_OK;
 }
 
@@ -72,6 +77,8 @@ int decode_all(const void *encoded, uint64_t n, const void *present, uint64_t n_
   char *target = static_cast<char *>(out);
   if ((bits ? count_bits(bits, 0, n_out) : n_out) != n) return CUZK_E_ARGUMENT;
   const F b = GroupConstant<Bls12_381, F>::b();
+  const OrderTest<F> test;
+  const OrderTest<F> *const has_order_r = subgroup ? &test : nullptr;
   LowestIndex bad;
   SpanTimer span(run, CUZK_SPAN_CHECK);
   const bool done = run.ranges(n_out, subgroup ? piece_subgroup : piece, [&](uint64_t begin, uint64_t end, unsigned) {
@@ -80,7 +87,7 @@ int decode_all(const void *encoded, uint64_t n, const void *present, uint64_t n_
     for (uint64_t i = begin; i < end && k < bad.value(); i++) {
       Affine<F> point = Affine<F>::infinity();
       if (!bits || (bits[i / 8] >> (i % 8) & 1)) {
-        if (decode(source + k * size, b, subgroup, point) != CUZK_POINT_OK) {
+        if (decode(source + k * size, b, has_order_r, point) != CUZK_POINT_OK) {
           bad.report(k);
           return;
         }
@@ -94,14 +101,14 @@ int decode_all(const void *encoded, uint64_t n, const void *present, uint64_t n_
   if (!bad.any()) return CUZK_OK;
   Affine<F> ignored;
   *first_bad = bad.value();
-  *fault = decode(source + bad.value() * size, b, subgroup, ignored);
+  *fault = decode(source + bad.value() * size, b, has_order_r, ignored);
   return CUZK_E_DATA;
 }
 
 }  // namespace
 
-int points_decode(int group, const void *encoded, uint64_t n, const void *present, uint64_t n_out, void *out, int check_subgroup,
-                  uint64_t *first_bad, int *fault, Run &run) {
+int points_decode(int group, const void *encoded, uint64_t n, const void *present, uint64_t n_out, void *out,
+                  int check_subgroup, uint64_t *first_bad, int *fault, Run &run) {
   return group == CUZK_G1
              ? decode_all<Fq>(encoded, n, present, n_out, out, check_subgroup != 0, first_bad, fault, run)
              : decode_all<Fq2>(encoded, n, present, n_out, out, check_subgroup != 0, first_bad, fault, run);

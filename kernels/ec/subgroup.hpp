@@ -1,12 +1,12 @@
-// Whether a point of the curve has order r.
+// Whether a point of a curve has order r, by an endomorphism that acts on the points of order r, and on no others, as
+// multiplication by a short number.
 //
-// BN254's G1 has no other points. On BLS12-381 the endomorphisms decide it (Scott, "A note on group membership tests for G1, G2
-// and GT on BLS pairing-friendly curves", eprint 2021/1130), with z the curve's parameter, |z| = 0xd201000000010000, z < 0:
-//   G1: (beta x, y) = -[z^2] P, beta the cube root of unity with eigenvalue -z^2
-//   G2: psi(P) = [z] P, psi the untwist-Frobenius-twist map
-// Elsewhere [r] P = 0.
+// Scott, "A note on group membership tests for G1, G2 and GT on BLS pairing-friendly curves" (eprint 2021/1130);
+// El Housni, Guillevic and Piellard, "Co-factor clearing and subgroup membership testing on pairing-friendly curves"
+// (eprint 2022/352). Why it is enough: phi^2 + phi + 1 = 0 turns phi(P) = -x^2 P into (x^4 - x^2 + 1) P = r P = 0;
+// psi^2 - t psi + q = 0 turns psi(Q) = (t - 1) Q into (q + 1 - t) Q = 0, where q + 1 - t is r on BN254, and on
+// BLS12-381 r times a number that has no factor in common with the twist's cofactor.
 #pragma once
-#include "../pairing/constants.hpp"
 #include "curves.hpp"
 
 namespace cuzk {
@@ -14,69 +14,111 @@ namespace CUZK_PATH {
 
 template <class F>
 bool equals(const Xyzz<F> &p, const Affine<F> &q) {
-  if (p.is_infinity() || q.is_infinity()) return p.is_infinity() == q.is_infinity();
-  return p.x == q.x * p.zz && p.y == q.y * p.zzz;
+  if (p.is_infinity() || q.is_infinity()) return p.is_infinity() && q.is_infinity();
+  return q.x * p.zz == p.x && q.y * p.zzz == p.y;
 }
 
+// k * p for k of one limb.
 template <class F>
 Xyzz<F> multiply(const Xyzz<F> &p, uint64_t k) {
-  Xyzz<F> r = Xyzz<F>::infinity();
-  for (int i = 63; i >= 0; i--) {
+  Xyzz<F> r = p;
+  for (int i = 62 - __builtin_clzll(k); i >= 0; i--) {
     r = r.dbl();
     if (k >> i & 1) r.add(p);
   }
   return r;
 }
 
+// (q - 1) / divisor.
+template <class P>
+void fraction_of_order(uint64_t *out, uint64_t divisor) {
+  unsigned __int128 rest = 0;
+  for (int i = P::limbs - 1; i >= 0; i--) {
+    rest = rest << 64 | (i == 0 ? P::modulus[0] - 1 : P::modulus[i]);
+    out[i] = static_cast<uint64_t>(rest / divisor);
+    rest %= divisor;
+  }
+}
+
+// The Frobenius endomorphism of the twist: (conj(x) c^((q - 1) / 3), conj(y) c^((q - 1) / 2)).
+template <class Curve>
+class TwistFrobenius {
+ public:
+  using F = typename Curve::Fq2;
+  using P = typename Curve::Fq::P;
+
+  explicit TwistFrobenius(const F &c) {
+    uint64_t e[P::limbs];
+    fraction_of_order<P>(e, 3);
+    of_x_ = c.pow(e, P::limbs);
+    fraction_of_order<P>(e, 2);
+    of_y_ = c.pow(e, P::limbs);
+  }
+  Affine<F> operator()(const Affine<F> &q) const { return {q.x.conjugate() * of_x_, q.y.conjugate() * of_y_}; }
+
+ private:
+  F of_x_, of_y_;
+};
+
+// SubgroupTest<Curve, F>()(p): p, on the curve whose coordinates lie in F, has order r (or is infinity).
 template <class Curve, class F>
-struct Subgroup {
-  static bool contains(const Affine<F> &p) { return multiply(p, Curve::Fr::P::modulus, 4).is_infinity(); }
+class SubgroupTest;
+
+template <>
+class SubgroupTest<Bn254, Bn254Fq> {
+ public:
+  static constexpr bool always = true;  // the whole curve has order r
+  bool operator()(const Affine<Bn254Fq> &) const { return true; }
 };
 
 template <>
-struct Subgroup<Bn254, Bn254Fq> {
-  static bool contains(const Affine<Bn254Fq> &) { return true; }
+class SubgroupTest<Bn254, Bn254Fq2> {
+ public:
+  static constexpr bool always = false;
+
+  SubgroupTest() : frobenius_(Bn254Fq2{Bn254Fq::from_u64(9), Bn254Fq::one()}) {}
+  bool operator()(const Affine<Bn254Fq2> &q) const {
+    return equals(cuzk::CUZK_PATH::multiply(q, trace_less_one, 2), frobenius_(q));
+  }
+
+ private:
+  static constexpr uint64_t trace_less_one[2] = {0xf83e9682e87cfd46, 0x6f4d8248eeb859fb};  // 6 x^2
+  TwistFrobenius<Bn254> frobenius_;
 };
 
-struct Bls12_381Parameter {
-  static constexpr uint64_t z = 0xd201000000010000;  // without its sign
+constexpr uint64_t bls12_381_minus_x = 0xd201000000010000;
+
+template <>
+class SubgroupTest<Bls12_381, Bls12_381Fq> {
+ public:
+  static constexpr bool always = false;
+
+  SubgroupTest() {
+    uint64_t e[6];
+    fraction_of_order<Bls12_381FqParams>(e, 3);
+    beta_ = Bls12_381Fq::from_u64(2).pow(e, 6);  // the cube root of 1 that belongs to -x^2
+  }
+  bool operator()(const Affine<Bls12_381Fq> &p) const {
+    const auto once = multiply(Xyzz<Bls12_381Fq>::from(p), bls12_381_minus_x);
+    return equals(-multiply(once, bls12_381_minus_x), {p.x * beta_, p.y});
+  }
+
+ private:
+  Bls12_381Fq beta_;
 };
 
 template <>
-struct Subgroup<Bls12_381, Bls12_381Fq> {
-  using Fq = Bls12_381Fq;
+class SubgroupTest<Bls12_381, Bls12_381Fq2> {
+ public:
+  static constexpr bool always = false;
 
-  // 2^((q - 1) / 3)
-  static const Fq &beta() {
-    static const Fq b = Fq::raw(Limbs<6>{{0x2e01fffffffefffe, 0xde17d813620a0002, 0xddb3a93be6f89688, 0xba69c6076a0f77ea,
-                                          0x5f19672fdf76ce51, 0x0000000000000000}})
-                            .to_mont();
-    return b;
+  SubgroupTest() : frobenius_(Bls12_381Fq2{Bls12_381Fq::one(), Bls12_381Fq::one()}.inverse()) {}
+  bool operator()(const Affine<Bls12_381Fq2> &q) const {
+    return equals(-multiply(Xyzz<Bls12_381Fq2>::from(q), bls12_381_minus_x), frobenius_(q));
   }
-  static bool contains(const Affine<Fq> &p) {
-    if (p.is_infinity()) return true;
-    const Xyzz<Fq> zp = multiply(p, &Bls12_381Parameter::z, 1);
-    return equals(-multiply(zp, Bls12_381Parameter::z), Affine<Fq>{p.x * beta(), p.y});
-  }
-};
 
-template <>
-struct Subgroup<Bls12_381, Bls12_381Fq2> {
-  using Fq = Bls12_381Fq;
-  using Fq2 = Bls12_381Fq2;
-
-  // psi(x, y) = (conj(x) / xi^((q - 1) / 3), conj(y) / xi^((q - 1) / 2)), xi = 1 + u
-  static const Affine<Fq2> &psi_factors() {
-    const auto &gamma = Bls12_381PairingConstants::gamma1;
-    static const Affine<Fq2> factors = {Fq2::load(gamma[1]).inverse(), Fq2::load(gamma[2]).inverse()};
-    return factors;
-  }
-  static bool contains(const Affine<Fq2> &p) {
-    if (p.is_infinity()) return true;
-    const Affine<Fq2> &k = psi_factors();
-    const Affine<Fq2> psi = {p.x.conjugate() * k.x, p.y.conjugate() * k.y};
-    return equals(-multiply(p, &Bls12_381Parameter::z, 1), psi);
-  }
+ private:
+  TwistFrobenius<Bls12_381> frobenius_;
 };
 
 }  // namespace CUZK_PATH

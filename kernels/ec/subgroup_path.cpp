@@ -1,11 +1,11 @@
 // Whether many points all have order r, by sums of random subsets.
 //
-// A pass puts every point into one of 2^k buckets at random. The sum of all buckets whose number has bit j set is the sum of a
-// random subset of the points, for each j below k. A point that is not of order r makes a difference: of two subsets that differ
-// in this point alone, at most one has a sum of order r. So each sum misses it with probability 1/2 at most, whatever the other
-// points are, and `security_bits` of them together with 2^-64. That takes about seven additions a point; testing a single point
-// takes well over a hundred. (The random subset test of Bellare, Garay, Rabin, "Fast batch verification for modular
-// exponentiation and digital signatures", 1998.)
+// A pass puts every point into one of 2^k buckets at random. The sum of all buckets whose number has bit j set is the
+// sum of a random subset of the points, for each j below k. A point that is not of order r makes a difference: of two
+// subsets that differ in this point alone, at most one has a sum of order r. So each sum misses it with probability 1/2
+// at most, whatever the other points are, and `security_bits` of them together with 2^-64. That takes about seven
+// additions a point; testing a single point takes well over a hundred. (The random subset test of Bellare, Garay,
+// Rabin, "Fast batch verification for modular exponentiation and digital signatures", 1998.)
 #include <string.h>
 
 #include "../capi/path_functions.hpp"
@@ -31,7 +31,8 @@ unsigned bucket_bits(uint64_t n) {
 }
 
 template <class Curve, class F>
-bool is_clean(const char *points, uint64_t n, unsigned bits, ChaCha12 &random, Xyzz<F> *buckets, const Run &run) {
+bool is_clean(const SubgroupTest<Curve, F> &has_order_r, const char *points, uint64_t n, unsigned bits,
+              ChaCha12 &random, Xyzz<F> *buckets, const Run &run) {
   for (uint64_t j = 0; j < uint64_t{1} << bits; j++) buckets[j] = Xyzz<F>::infinity();
   for (uint64_t i = 0; i < n; i++) {
     if (i % cancel_every == 0 && run.cancelled()) return true;
@@ -45,7 +46,7 @@ bool is_clean(const char *points, uint64_t n, unsigned bits, ChaCha12 &random, X
       sum.add(buckets[half + j]);
       buckets[j].add(buckets[half + j]);
     }
-    if (!Subgroup<Curve, F>::contains(sum.to_affine())) return false;
+    if (!has_order_r(sum.to_affine())) return false;
   }
   return true;
 }
@@ -59,7 +60,8 @@ uint64_t subgroup_check_scratch_bytes(int curve, int group, uint64_t n, unsigned
   });
 }
 
-int subgroup_check(int curve, int group, const void *points, uint64_t n, const unsigned char *seed, int *all, void *scratch, Run &run) {
+int subgroup_check(int curve, int group, const void *points, uint64_t n, const unsigned char *seed, int *all,
+                   void *scratch, Run &run) {
   return with_group(curve, group, [&](auto c, auto field) -> int {
     using Curve = typename decltype(c)::type;
     using F = typename decltype(field)::type;
@@ -67,13 +69,15 @@ int subgroup_check(int curve, int group, const void *points, uint64_t n, const u
     const unsigned bits = bucket_bits(n < piece ? n : piece);
     const unsigned passes = (security_bits + bits - 1) / bits;
     const char *p = static_cast<const char *>(points);
+    const SubgroupTest<Curve, F> has_order_r;
     std::atomic<bool> clean{true};
     const bool done = run.parallel((n + piece - 1) / piece * passes, [&](size_t task, unsigned slot) {
       if (!clean) return;
       const uint64_t first = task / passes * piece, count = n - first < piece ? n - first : piece;
       ChaCha12 random(seed, task);
       Xyzz<F> *buckets = static_cast<Xyzz<F> *>(scratch) + (size_t{slot} << bits);
-      if (!is_clean<Curve, F>(p + first * sizeof(Affine<F>), count, bits, random, buckets, run)) clean = false;
+      if (!is_clean<Curve, F>(has_order_r, p + first * sizeof(Affine<F>), count, bits, random, buckets,
+          run)) clean = false;
     });
     if (!done) return CUZK_E_CANCELLED;
     *all = clean;

@@ -34,7 +34,8 @@ void set_bit(unsigned char *bits, uint32_t i) {
 template <class Fr>
 void mark_row(const cuzk_csr &m, uint64_t begin, uint64_t end, unsigned char *bits) {
   bool ascending = true;
-  for (uint64_t k = begin + 1; k < end && ascending; k++) ascending = load_u32(m.columns, k - 1) < load_u32(m.columns, k);
+  for (uint64_t k = begin + 1; k < end && ascending; k++)
+    ascending = load_u32(m.columns, k - 1) < load_u32(m.columns, k);
   if (ascending) {
     for (uint64_t k = begin; k < end; k++)
       if (!value_at<Fr>(m, k).is_zero()) set_bit(bits, load_u32(m.columns, k));
@@ -64,8 +65,8 @@ Fr row_sum(const cuzk_csr &m, uint64_t row, const char *w) {
 
 }  // namespace
 
-int csr_check(int curve, const cuzk_csr *m, uint64_t rows, uint64_t n_vars, void *present, int *fault, uint64_t *first_bad,
-              Run &run) {
+int csr_check(int curve, const cuzk_csr *m, uint64_t rows, uint64_t n_vars, void *present, int *fault,
+              uint64_t *first_bad, Run &run) {
   return with_fr(curve, [&](auto type) -> int {
     using Fr = typename decltype(type)::type;
     SpanTimer span(run, CUZK_SPAN_CHECK);

@@ -22,8 +22,8 @@ int quotient(int curve, void *a, const void *b, const void *c, uint32_t log_n, c
     }
     const int transformed = ntt(curve, a, log_n, CUZK_NTT_INVERSE, table, run);
     if (transformed != CUZK_OK) return transformed;
-    // Z is the same everywhere on the coset g H: g^n - 1. What is left is 1 / Z and the coset's powers g^-i, with plain factors,
-    // which takes the result out of Montgomery form.
+    // Z is the same everywhere on the coset g H: g^n - 1. What is left is 1 / Z and the coset's powers g^-i, with plain
+    // factors, which takes the result out of Montgomery form.
     SpanTimer span(run, CUZK_SPAN_COSET);
     const Fr g = Roots<Fr>::coset_shift(log_n), g_inverse = g.inverse();
     const Fr first = (g.pow(&n, 1) - Fr::one()).inverse().from_mont();
