@@ -46,6 +46,11 @@ class ParamsSizes(CircuitSizes):
     """Sizes of a circuit with a bellperson key. Queries are summed over all variables, with infinity where the key
     leaves one out."""
 
+    @classmethod
+    def of_key(cls, params: Params, n_terms: int = 0) -> ParamsSizes:
+        """``n_terms``: non-zero coefficients of the circuit's matrices, which the key does not tell."""
+        return cls(BLS12_381, params.n_vars, params.n_public, params.domain_size, n_terms)
+
     def query_length(self, query: Query) -> int:
         if query is Query.H:
             return self.domain_size - 1
@@ -181,8 +186,7 @@ def load_params(
             check_points(params, threads, cancel, progress)
         checks.remember(name, params.identity, content)
     prepared = PreparedKey.checked(params.verification_key(), params.path)
-    sizes = ParamsSizes(BLS12_381, params.n_vars, params.n_public, params.domain_size, circuit.n_terms)
-    return LoadedParams(params, circuit, sizes, prepared)
+    return LoadedParams(params, circuit, ParamsSizes.of_key(params, circuit.n_terms), prepared)
 
 
 def check_match(params: Params, circuit: Circuit) -> None:

@@ -223,6 +223,7 @@ def test_a_witness_that_violates_the_circuit(files, runner):
     message = r"does not satisfy the circuit: constraint \d+ of .*circuit.pce, counted from 0, is the first"
     with pytest.raises(ProofInvalidError, match=message):
         runner.prove(files / "key.params", files / "witness.wtns", Owner(), circuit=files / "circuit.pce")
+    assert runner.device.memory().used == runner.host_memory.use().used == 0
 
 
 def test_a_witness_of_another_length(files, runner):

@@ -81,6 +81,8 @@ def check_inputs(args: argparse.Namespace) -> None:
     if len(args.witness) > 1:
         # Most likely an argument too many.
         raise UsageError(f"{len(args.witness)} witnesses: only a bellperson key takes several (see cuzk prove --help)")
+    if args.daemon is not None:
+        return  # the files may be on its machine
     from cuzk_engine.formats.params import structure_of
     from cuzk_engine.formats.source import SourceFile
 

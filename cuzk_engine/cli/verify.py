@@ -107,9 +107,11 @@ def _is_bellperson_key(path: Path) -> bool:
 
 
 def _is_compressed_proof(path: Path) -> bool:
-    """Whether a file is not meant to be JSON."""
+    """Whether a file is no JSON, or not meant to be."""
     from cuzk_engine.formats.source import open_regular, read_at
 
     with open_regular(path) as (descriptor, _):
         head = bytes(read_at(descriptor, 64))
+    if head and head[0] & 0xC0 == 0x80:  # the flags of a compressed point; no text begins so
+        return True
     return path.suffix != ".json" and not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")

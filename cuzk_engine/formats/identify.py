@@ -54,10 +54,14 @@ def describe(path: Path | str) -> FileDescription:
     describer = _BINARY.get(head[:4])
     if describer is not None:
         kind, facts = describer(source)
+    elif Path(path).suffix in (".params", ".vk") or params.structure_of(source) is not None:
+        kind, facts = _describe_bellperson_key(source)
     elif head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
         kind, facts = _describe_json(path)
+    elif compressed_proof.looks_like_proofs(source.data.data):
+        kind, facts = _describe_compressed_proofs(source)
     else:
-        kind, facts = _describe_without_magic(source, head)
+        kind, facts = FileKind.UNKNOWN, {"guess": guess(head) or "no file that is known here"}
     return FileDescription(str(path), kind, {"kind": kind.value, "bytes": source.size, **facts})
 
 
@@ -132,21 +136,18 @@ def _describe_pce(source: SourceFile) -> _Description:
     return FileKind.PCE, facts
 
 
-def _describe_without_magic(source: SourceFile, head: bytes) -> _Description:
-    """bellperson's files, by name or structure; a damaged one is only known by its name."""
-    suffix = Path(source.path).suffix
+def _describe_bellperson_key(source: SourceFile) -> _Description:
+    """By its structure, else by its name: a damaged one has only that."""
     structure = params.structure_of(source)
-    if suffix == ".params" or (structure == "params" and suffix != ".vk"):
+    if structure == "params" or (structure is None and Path(source.path).suffix == ".params"):
         return _describe_params(source)
-    if suffix == ".vk" or structure == "vk":
-        key = params.verifying_key_from(source)
-        if structure == "params":
-            return _describe_params(source)
-        return FileKind.VK, {"protocol": "groth16", "curve": key.curve.name, "public_signals": key.n_public}
-    if compressed_proof.looks_like_proofs(source.data.data):
-        proofs = compressed_proof.decode_proofs(source.data.tobytes(), source.path)
-        return FileKind.COMPRESSED_PROOF, {"protocol": "groth16", "curve": "bls12_381", "proofs": len(proofs)}
-    return FileKind.UNKNOWN, {"guess": guess(head) or "no file that is known here"}
+    key = params.verifying_key_from(source)
+    return FileKind.VK, {"protocol": "groth16", "curve": key.curve.name, "public_signals": key.n_public}
+
+
+def _describe_compressed_proofs(source: SourceFile) -> _Description:
+    proofs = compressed_proof.decode_proofs(source.data.tobytes(), source.path)
+    return FileKind.COMPRESSED_PROOF, {"protocol": "groth16", "curve": "bls12_381", "proofs": len(proofs)}
 
 
 def _describe_params(source: SourceFile) -> _Description:

@@ -108,6 +108,12 @@ def test_broken_verifying_keys(cuzk, tmp_path, content, message):
     assert message in result.error
 
 
+def test_content_counts_more_than_the_name(cuzk, tmp_path):
+    path = tmp_path / "proof.json"
+    path.write_bytes(SAPLING[2].read_bytes())
+    assert cuzk("verify", *SAPLING[:2], path).out == "valid\n"
+
+
 def test_proofs_of_wrong_length(cuzk, tmp_path):
     path = tmp_path / "proof.bin"
     path.write_bytes(SAPLING[2].read_bytes()[:-1])
@@ -170,7 +176,11 @@ def test_info(cuzk, files):
         assert result.code == 0
         assert all(word in result.out for word in words)
         assert json.loads(cuzk("info", files / name, "--json").out)["curve"] == "bls12_381"
-    prove(cuzk, files, witnesses=["0.wtns", "1.wtns"])
+    memory = json.loads(cuzk("info", files / "key.params", "--json").out)["memory"]
+    assert memory["fits"] is True
+    assert memory["mapped_key"] == len(KEY.params())
+    document = json.loads(prove(cuzk, files, "--json", witnesses=["0.wtns", "1.wtns"]).out)
+    assert document["peak_device_bytes"] == memory["device_peak"]
     assert json.loads(cuzk("info", files / "proof.bin", "--json").out)["proofs"] == 2
 
 
