@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from cuzk_engine.cli.console import ProgressLine, say, say_json
+from cuzk_engine.cli.console import OutputError, ProgressLine, say, say_json
 from cuzk_engine.errors import CancelledError, CuzkError, UsageError
 
 if TYPE_CHECKING:
@@ -65,10 +65,11 @@ def run(args: argparse.Namespace) -> int:
             if task.interrupted_by is not None:  # whatever the work met while it was ending
                 return 128 + task.interrupted_by
             raise task.error
-        if args.json:
-            say_json(task.result)
-        else:
-            say(_summary(args, task.result))
+        with contextlib.suppress(OutputError):  # the proof is where it should be
+            if args.json:
+                say_json(task.result)
+            else:
+                say(_summary(args, task.result))
     return 0
 
 

@@ -104,9 +104,13 @@ class InstanceLock:
             os.close(descriptor)
 
     def write(self, instance: Instance) -> None:
+        """Raises DaemonError, as for a full disk."""
         data = json.dumps(asdict(instance)).encode()
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, data, 0)
+        try:
+            os.pwrite(self._descriptor, data, 0)  # one call, and no moment in which the file is empty
+            os.ftruncate(self._descriptor, len(data))
+        except OSError as error:
+            raise DaemonError(f"{self._path}: cannot be written: {(error.strerror or str(error)).lower()}") from error
 
     def release(self) -> None:
         """Removes the file, then gives the lock back; may be called twice."""
@@ -185,7 +189,7 @@ def _resolve(address: Address) -> list[tuple[Any, ...]]:
 
 def _parse(data: bytes) -> Instance | None:
     try:
-        fields = json.loads(data)
+        fields, _ = json.JSONDecoder().raw_decode(data.decode())  # behind it may be the end of a longer, older text
         return Instance(**fields)
     except (ValueError, TypeError):
         return None

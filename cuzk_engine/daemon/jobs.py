@@ -164,8 +164,13 @@ class JobManager:
         return self._store.proof(job.id)
 
     def newest(self, limit: int) -> list[JobRecord]:
+        """The newest jobs first; what runs is among them, however many came after it."""
         stored = self._store.newest(min(limit or LIST_LIMIT, LIST_LIMIT))
-        return [self._active.get(job.id) or self._pending_save(job.id) or job for job in stored]
+        jobs = [self._active.get(job.id) or self._pending_save(job.id) or job for job in stored]
+        listed = {job.id for job in jobs}
+        older = [run.job for run in self._running.values() if run.job.id not in listed]
+        older.sort(key=lambda job: -job.order)
+        return jobs[: max(0, len(jobs) - len(older))] + older
 
     def info(self, job: JobRecord) -> JobInfo:
         """A job as clients see it."""

@@ -5,7 +5,17 @@ from __future__ import annotations
 import time
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QFrame,
+    QGridLayout,
+    QHBoxLayout,
+    QLabel,
+    QPushButton,
+    QScrollArea,
+    QSizePolicy,
+    QVBoxLayout,
+    QWidget,
+)
 
 from cuzk_engine.client import JobInfo, JobState
 from cuzk_gui.models import jobs as model
@@ -154,6 +164,7 @@ class JobDetail(QFrame):
         self._facts = QLabel()
         self._facts.setTextFormat(Qt.TextFormat.RichText)
         self._facts.setStyleSheet("font-size: 12px")
+        self._facts.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self._facts.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self._phases_title = label("Phases", "title")
         self._phases = QGridLayout()
@@ -172,7 +183,7 @@ class JobDetail(QFrame):
         inner = QWidget()
         inner.setObjectName("scrolled")
         layout = QVBoxLayout(inner)
-        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setContentsMargins(0, 0, 6, 0)
         layout.setSpacing(8)
         layout.addWidget(self._title)
         layout.addWidget(self._state)

@@ -131,3 +131,15 @@ def test_a_cancelled_job_is_not_tried_again_when_its_process_dies(tmp_path: Path
         assert device.started == ["a"]
 
     with_manager(tmp_path, check)
+
+
+def test_what_runs_is_listed_however_many_came_after_it(tmp_path: Path) -> None:
+    async def check(manager: JobManager, store: FullStore, device: Device) -> None:
+        jobs = [manager.accept(JobRecord(f"j{number}")) for number in range(6)]
+        assert jobs[0].state is JobState.RUNNING
+        assert [job.id for job in manager.newest(3)] == ["j5", "j4", "j0"]
+        assert [job.id for job in manager.newest(0)] == ["j5", "j4", "j3", "j2", "j1", "j0"]
+        manager.completed("j0", "proof", "public", [])
+        assert [job.id for job in manager.newest(2)] == ["j5", "j1"]
+
+    with_manager(tmp_path, check)

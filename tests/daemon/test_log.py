@@ -67,7 +67,7 @@ def test_repeats_are_counted() -> None:
     assert seen == ["job 0 failed", "job 1 failed", "job 2 failed", "something else"]
     now = 11.0
     coalescer.flush(logger)
-    assert seen[4:] == ["997 more like this in 10 s: job %d failed"]
+    assert seen[4:] == ["997 more like this in 10 s, the last: job 999 failed"]
     logger.warning("job %d failed", 1001)
     assert seen[-1] == "job 1001 failed"
     logger.filters.clear()
@@ -79,6 +79,14 @@ def test_the_timeline_of_a_detached_daemon_goes_to_the_file(log: DaemonLog) -> N
     kind, elapsed, event, rest = log.path.read_text().rstrip("\n").split(",", 3)
     assert (kind, event, rest) == ("TIMELINE", "GPU_END", "a,b,worker=1,gpu_ms=5")
     assert int(elapsed) >= 0
+
+
+def test_what_callers_name_cannot_add_lines(log: DaemonLog) -> None:
+    log.timeline("GPU_END", "a\nTIMELINE,1,GPU_START,b\x1b[2J\r", "worker=1")
+    log.logger.warning("%s: no such file", "k\x1b]0;x\x07\nz")
+    first, second = log.path.read_text().rstrip("\n").split("\n")
+    assert first.endswith(",GPU_END,a_TIMELINE,1,GPU_START,b_[2J_,worker=1")
+    assert second.endswith(" WARNING k\ufffd]0;x\ufffd z: no such file")
 
 
 def test_telemetry_gets_the_same_lines(log: DaemonLog) -> None:

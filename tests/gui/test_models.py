@@ -379,7 +379,7 @@ class TestJobs:
     def test_a_job_that_does_not_move(self) -> None:
         job = fakes.job("x", last_activity_unix_ns=1, started_unix_ns=1)
         assert "no activity for 1 min 59 s" in jobs.progress_text(job, now_unix_ns=119 * SECOND + 1)
-        assert jobs.progress_text(job, now_unix_ns=2 * SECOND).endswith("msm")
+        assert jobs.progress_text(job, now_unix_ns=2 * SECOND).endswith("MSM")
 
     @pytest.mark.parametrize(("progress", "share"), [(-1.0, 0.0), (7.0, 1.0), (float("nan"), 0.0)])
     def test_progress_is_cut(self, progress: float, share: float) -> None:
