@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import os
 import signal
+import stat
 import sys
 import threading
 import time
@@ -97,19 +98,31 @@ def check_outputs(args: argparse.Namespace) -> None:
     inputs = [("the key", args.key), *(("the witness", path) for path in args.witness)]
     if args.circuit is not None:
         inputs.append(("the circuit", args.circuit))
-    if _same_file(args.proof, args.public) and (args.proof.is_file() or not args.proof.exists()):
+    proof, _ = _look_at(args.proof), _look_at(args.public)
+    if _same_file(args.proof, args.public) and (proof is None or stat.S_ISREG(proof)):
         raise UsageError(f"{args.proof}: proof and public signals cannot be written to one file")
     for output in (args.proof, args.public):
         for name, path in inputs:
             if _same_file(output, path):
                 raise UsageError(f"{output}: is {name}, it would be overwritten")
-        if output.is_dir():
+        mode = _look_at(output)
+        if mode is not None and stat.S_ISDIR(mode):
             raise CuzkError(f"{output}: cannot be written: is a folder")
         folder = Path(os.path.realpath(output)).parent
-        if not folder.is_dir():
+        if not os.path.isdir(folder):
             raise CuzkError(f"{output}: cannot be written: the folder {folder} does not exist")
-        if not os.access(output if output.exists() else folder, os.W_OK):
+        if not os.access(output if mode is not None else folder, os.W_OK):
             raise CuzkError(f"{output}: cannot be written: permission denied")
+
+
+def _look_at(output: Path) -> int | None:
+    """What kind of file is there, as os.stat says it; None for none."""
+    try:
+        return os.stat(output).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise CuzkError(f"{output}: cannot be written: {(error.strerror or str(error)).lower()}") from error
 
 
 def write_pair(proof: Path, proof_data: bytes | str, public: Path, public_json: str) -> None:
@@ -117,8 +130,8 @@ def write_pair(proof: Path, proof_data: bytes | str, public: Path, public_json: 
     from cuzk_engine.formats.atomic import PendingFile, write_atomically
 
     with PendingFile(proof, proof_data) as first, PendingFile(public, public_json) as second:
-        old = proof.read_bytes() if proof.is_file() else None
-        existed = proof.exists()
+        old = proof.read_bytes() if os.path.isfile(proof) else None
+        existed = os.path.exists(proof)
         first.commit()
         try:
             second.commit()

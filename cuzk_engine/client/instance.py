@@ -98,6 +98,7 @@ class InstanceLock:
                 return None
             try:  # the former owner may have removed the file between open and flock
                 if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                    os.ftruncate(descriptor, 0)  # names a process that is dead, and whose number may be another's now
                     return cls(descriptor, path)
             except FileNotFoundError:
                 pass
@@ -118,6 +119,21 @@ class InstanceLock:
             self._path.unlink(missing_ok=True)
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def has_lock_open(pid: int) -> bool:
+    """Whether a process has the lock's file open, as the one that holds the lock must; True where this user may not
+    see it."""
+    import psutil
+
+    try:
+        return any(
+            os.path.realpath(file.path) == os.path.realpath(lock_path()) for file in psutil.Process(pid).open_files()
+        )
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.AccessDenied:
+        return True
 
 
 def remove_stale_lock() -> None:

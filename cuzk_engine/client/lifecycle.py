@@ -22,7 +22,16 @@ from cuzk_engine import paths
 from cuzk_engine.build import build_id
 from cuzk_engine.client.address import Address, parse_address
 from cuzk_engine.client.api import EngineClient
-from cuzk_engine.client.instance import Instance, holder, is_taken, read_lock, remove_stale_lock, taken_message
+from cuzk_engine.client.instance import (
+    Instance,
+    has_lock_open,
+    holder,
+    is_taken,
+    lock_path,
+    read_lock,
+    remove_stale_lock,
+    taken_message,
+)
 from cuzk_engine.client.types import DaemonStatus, EngineIdentity, ProcessState
 from cuzk_engine.errors import CuzkError, DaemonError
 
@@ -130,7 +139,13 @@ def stop_daemon(
             client.shutdown(drain=True, timeout=drain_timeout)
             waited += drain_timeout
     except CuzkError:
-        _signal(status.pid, "terminate")  # it does not answer: the plain signal also drains and ends
+        # It does not answer: the plain signal also drains and ends. A file says anything, so it is not trusted alone.
+        if read_lock().held and not has_lock_open(status.pid):
+            raise DaemonError(
+                f"{lock_path()} names pid {status.pid}, which does not have it open: nothing was ended; "
+                "see who holds it (fuser), and end that"
+            ) from None
+        _signal(status.pid, "terminate")
     if not _wait_gone(status.pid, waited):
         _signal(status.pid, "kill")
         if not _wait_gone(status.pid, 5.0):
@@ -176,7 +191,7 @@ def _configured(config: str | Path | None) -> str:
 def _client(target: Address, config: str | Path | None) -> EngineClient:
     """With the certificate and the token of the configuration, where TLS is set up."""
     settings = configuration.load(config)
-    certificate, token = settings.text("daemon.tls_cert"), settings.text("daemon.token_file")
+    certificate, token = (os.path.expanduser(settings.text(f"daemon.{key}")) for key in ("tls_cert", "token_file"))
     if target.path or not certificate:
         return EngineClient(str(target))
     try:

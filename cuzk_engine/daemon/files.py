@@ -36,8 +36,9 @@ class AllowedPaths:
     """
 
     def __init__(self, folders: Iterable[str], param_cache: str) -> None:
-        chosen = list(folders) or [str(Path.home()), param_cache, *_demo_folders()]
-        self._folders = [os.path.realpath(os.path.expanduser(folder)) for folder in chosen if folder]
+        chosen = list(folders) or ["~", param_cache, *_demo_folders()]
+        expanded = [os.path.expanduser(folder) for folder in chosen if folder]
+        self._folders = [os.path.realpath(folder) for folder in expanded if not folder.startswith("~")]
 
     def check(self, path: str) -> str:
         """The path without links. Raises RefusedError for one that is not absolute or leads elsewhere; the file
