@@ -412,7 +412,8 @@ class JobManager:
         if job.state.ended:
             return
         self._forget_run(job.id)
-        job.state, job.error, job.phase = state, error, ""
+        job.state, job.phase = state, ""
+        job.error = error.encode(errors="backslashreplace").decode()  # a name in it may be no UTF-8
         job.progress = 1.0 if state is JobState.COMPLETED else job.progress
         job.finished_unix_ns = job.last_activity_unix_ns = self._clock()
         try:

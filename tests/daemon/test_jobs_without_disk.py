@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cuzk_engine.client import JobState
+from cuzk_engine.client.convert import job_to_wire
 from cuzk_engine.daemon.jobs import JobManager
 from cuzk_engine.daemon.refusal import RefusedError
 from cuzk_engine.daemon.store import JobRecord, Store
@@ -178,5 +179,14 @@ def test_a_cancelled_job_is_not_tried_again_when_memory_was_short(tmp_path: Path
         manager.failed("b", "short of memory", memory=True)
         assert manager.get("b").state is JobState.CANCELLED
         assert device.started == ["a", "b"]
+
+    with_manager(tmp_path, check)
+
+
+def test_an_error_can_be_sent_whatever_it_names(tmp_path: Path) -> None:
+    async def check(manager: JobManager, store: FullStore, device: Device) -> None:
+        job = manager.accept(JobRecord("a"))
+        manager.failed("a", "k\udcff.zkey: no such file")
+        assert job_to_wire(manager.info(job)).error == "k\\udcff.zkey: no such file"
 
     with_manager(tmp_path, check)
