@@ -14,7 +14,6 @@ from cuzk_engine.daemon.files import AllowedPaths
 from cuzk_engine.daemon.refusal import Reason, RefusedError
 from cuzk_engine.daemon.store import CircuitRecord, Store
 
-
 _REPLACED_KEPT: Final = 4
 
 
