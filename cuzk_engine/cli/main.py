@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "prove": "make a proof, verify it, write it",
     "verify": "check a proof",
     "info": "say what a file holds",
+    "setup": "make a proving key for development",
 }
 
 INTERRUPTED: Final = 130
