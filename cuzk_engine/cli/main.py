@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "verify": "check a proof",
     "info": "say what a file holds",
     "setup": "make a proving key for development",
+    "workload": "write a circuit, key and witness to measure with",
 }
 
 INTERRUPTED: Final = 130
