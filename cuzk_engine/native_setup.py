@@ -20,11 +20,19 @@ class FixedBase:
     """A table of multiples of one point, and the scratch for many products with it. Not for two threads at once."""
 
     def __init__(
-        self, library: SetupLibrary, curve: Curve, group: Group, point: Data, n: int, threads: int = 0
+        self,
+        library: SetupLibrary,
+        curve: Curve,
+        group: Group,
+        point: Data,
+        n: int,
+        threads: int = 0,
+        window: int | None = None,
     ) -> None:
-        """``point``: affine. ``n``: how many products are to come, which decides on the size of the table."""
+        """``point``: affine. ``n``: how many products are to come, which decides on the size of the table where
+        ``window``, the bits of a digit from 2 to 16, does not."""
         self._library, self._curve, self._group, self._threads = library, curve, group, threads
-        self._window = best_window(n)
+        self._window = best_window(n) if window is None else window
         self._table = aligned(library.number("fixed_base_table_bytes", curve.id, group, self._window))
         self._scratch = aligned(library.number("fixed_base_scratch_bytes", curve.id, group, self._window, threads))
         library.invoke(
