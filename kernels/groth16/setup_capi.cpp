@@ -19,6 +19,7 @@ bool is_call(const cuzk_call *call) {
 }
 bool is_array(const void *p, uint64_t n) { return n <= max_elements && (p || n == 0); }
 bool is_vector(const void *p, uint64_t n) { return is_array(p, n) && reinterpret_cast<uintptr_t>(p) % 8 == 0; }
+bool is_scratch(const void *p) { return p && reinterpret_cast<uintptr_t>(p) % 64 == 0; }
 bool is_system(int curve, const void *section, uint64_t bytes, uint64_t constraints) {
   return is_curve(curve) && is_array(section, bytes) && constraints <= UINT32_MAX;
 }
@@ -43,8 +44,7 @@ uint64_t cuzk_fixed_base_scratch_bytes(int curve, int group, uint32_t window, ui
 
 int cuzk_fixed_base_table(int curve, int group, const void *point, uint32_t window, void *table, void *scratch,
                           uint64_t scratch_bytes, cuzk_call *call) {
-  CUZK_REQUIRE(is_base(curve, group, window) && point && table && scratch && is_call(call));
-  CUZK_REQUIRE(is_vector(table, 1) && is_vector(scratch, 1));
+  CUZK_REQUIRE(is_base(curve, group, window) && point && is_scratch(table) && is_scratch(scratch) && is_call(call));
   Run run(call);
   if (scratch_bytes < paths().fixed_base_scratch_bytes(curve, group, window, run.threads())) return CUZK_E_SCRATCH;
   return paths().fixed_base_table(curve, group, point, window, table, scratch, run);
@@ -52,8 +52,8 @@ int cuzk_fixed_base_table(int curve, int group, const void *point, uint32_t wind
 
 int cuzk_fixed_base_multiply(int curve, int group, const void *table, uint32_t window, const void *scalars, uint64_t n,
                              void *out, void *scratch, uint64_t scratch_bytes, uint64_t *first_bad, cuzk_call *call) {
-  CUZK_REQUIRE(is_base(curve, group, window) && table && is_array(scalars, n) && is_array(out, n) && first_bad);
-  CUZK_REQUIRE(scratch && is_vector(table, 1) && is_vector(scratch, 1) && is_call(call));
+  CUZK_REQUIRE(is_base(curve, group, window) && is_array(scalars, n) && is_array(out, n) && first_bad);
+  CUZK_REQUIRE(is_scratch(table) && is_scratch(scratch) && is_call(call));
   Run run(call);
   if (scratch_bytes < paths().fixed_base_scratch_bytes(curve, group, window, run.threads())) return CUZK_E_SCRATCH;
   return paths().fixed_base_multiply(curve, group, table, window, scalars, n, out, scratch, first_bad, run);

@@ -5,7 +5,7 @@
 //
 // Brickell, Gordon, McCurley and Wilson, "Fast Exponentiation with Precomputation"; the batches as in batch_add.hpp.
 #pragma once
-#include "batch_add.hpp"
+#include "adder.hpp"
 #include "digits.hpp"
 
 namespace cuzk {
@@ -24,7 +24,7 @@ class FixedBase {
   uint64_t half() const { return uint64_t{1} << (window_ - 1); }
   uint64_t table_bytes() const { return windows_ * half() * sizeof(Point); }
   uint64_t worker_bytes() const {
-    return 2 * batch * sizeof(Point) + BatchAdder<F>::scratch_bytes(batch) + round(batch * windows_ * sizeof(uint16_t)) +
+    return 2 * batch * sizeof(Point) + PairAdder<F>::scratch_bytes(batch) + round(batch * windows_ * sizeof(uint16_t)) +
            batch * sizeof(uint32_t);
   }
 
@@ -48,7 +48,7 @@ class FixedBase {
           t.points[batch + i] = entries[known - 1];
           t.index[i] = static_cast<uint32_t>(i);
         }
-        BatchAdder<F>(t.adder, batch).add(t.points, t.index, count, batch);
+        PairAdder<F>(t.adder, batch).add(t.points, t.index, count, batch);
         memcpy(entries + known + begin, t.points, count * sizeof(Point));
       }
     }
@@ -64,7 +64,7 @@ class FixedBase {
       t.points[i] = Point::infinity();
     }
     for (uint32_t w = 0; w < windows_; w++)
-      BatchAdder<F>(t.adder, batch).add(t.points, t.index, gather(table + w * half(), t.digits + w * batch, n, t), batch);
+      PairAdder<F>(t.adder, batch).add(t.points, t.index, gather(table + w * half(), t.digits + w * batch, n, t), batch);
     for (uint64_t i = 0; i < n; i++) t.points[i].store(out + i * sizeof(Point));
     return true;
   }
@@ -85,7 +85,7 @@ class FixedBase {
     t.points = reinterpret_cast<Point *>(p);
     p += 2 * batch * sizeof(Point);
     t.adder = p;
-    p += BatchAdder<F>::scratch_bytes(batch);
+    p += PairAdder<F>::scratch_bytes(batch);
     t.digits = reinterpret_cast<uint16_t *>(p);
     p += round(batch * windows_ * sizeof(uint16_t));
     t.index = reinterpret_cast<uint32_t *>(p);
