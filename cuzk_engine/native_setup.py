@@ -83,10 +83,10 @@ class SetupLibrary:
         """out[0] = x^2 + k, and so on, each from the one before."""
         self.invoke("fr_chain", curve.id, self.element(curve, x), self.element(curve, k), n, out, call)
 
-    def fr_lagrange(self, curve: Curve, log_n: int, x: int, k: int, begin: int, n: int, out: Data, call: Call) -> bool:
-        """out[i] = k w^j / (x - w^j), j = begin + i, w of order 2^log_n; False when x lies in the domain."""
-        point, factor = self.element(curve, x), self.element(curve, k)
-        return self.invoke("fr_lagrange", curve.id, log_n, point, factor, begin, n, out, call)
+    def fr_lagrange(self, curve: Curve, w: int, x: int, k: int, begin: int, n: int, out: Data, call: Call) -> bool:
+        """out[i] = k w^j / (x - w^j), j = begin + i; False when x is one of these w^j."""
+        root, point, factor = (self.element(curve, value) for value in (w, x, k))
+        return self.invoke("fr_lagrange", curve.id, root, point, factor, begin, n, out, call)
 
     def fr_combine(
         self, curve: Curve, out: Data, vectors: tuple[Data, Data, Data], k: tuple[int, int, int], n: int, call: Call
@@ -151,7 +151,7 @@ _SIGNATURES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "fixed_base_multiply": (c_int, (c_int, c_int, _P, c_uint32, _P, c_uint64, _P, _P, c_uint64, _P, _P)),
     "fr_powers": (c_int, (c_int, _P, _P, c_uint64, _P, _P)),
     "fr_chain": (c_int, (c_int, _P, _P, c_uint64, _P, _P)),
-    "fr_lagrange": (c_int, (c_int, c_uint32, _P, _P, c_uint64, c_uint64, _P, _P)),
+    "fr_lagrange": (c_int, (c_int, _P, _P, _P, c_uint64, c_uint64, _P, _P)),
     "fr_combine": (c_int, (c_int, _P, _P, _P, _P, _P, c_uint64, _P)),
     "r1cs_check": (c_int, (c_int, _P, c_uint64, c_uint64, c_uint64, _P, _P, _P)),
     "r1cs_columns": (c_int, (c_int, _P, c_uint64, c_uint64, c_uint64, _P, _P, _P, _P, _P)),

@@ -159,9 +159,9 @@ int cuzk_fixed_base_multiply(int curve, int group, const void *table, uint32_t w
 int cuzk_fr_powers(int curve, const void *x, const void *first, uint64_t n, void *out, cuzk_call *call);
 /* out[0] = x^2 + k, out[i] = out[i-1]^2 + k; one thread. */
 int cuzk_fr_chain(int curve, const void *x, const void *k, uint64_t n, void *out, cuzk_call *call);
-/* out[i] = k * w^j / (x - w^j), j = begin + i, w of order 2^log_n: with k = (x^(2^log_n) - 1) / 2^log_n the values at x of
- * the domain's Lagrange basis. CUZK_E_DATA when x lies in the domain. */
-int cuzk_fr_lagrange(int curve, uint32_t log_n, const void *x, const void *k, uint64_t begin, uint64_t n, void *out,
+/* out[i] = k * w^j / (x - w^j), j = begin + i: for w of order m and k = (x^m - 1) / m the values at x of the Lagrange basis
+ * of the domain of w. CUZK_E_DATA when x is one of these w^j. */
+int cuzk_fr_lagrange(int curve, const void *w, const void *x, const void *k, uint64_t begin, uint64_t n, void *out,
                      cuzk_call *call);
 /* out[i] = k[0] * a[i] + k[1] * b[i] + k[2] * c[i]: plain where a, b, c are plain; out may be one of them. */
 int cuzk_fr_combine(int curve, void *out, const void *a, const void *b, const void *c, const void *k, uint64_t n,

@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cuzk_engine.cli.console import ProgressLine, say, say_json
 from cuzk_engine.errors import UsageError
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     from cuzk_engine.formats.atomic import write_atomically
     from cuzk_engine.formats.source import SourceFile
     from cuzk_engine.groth16.layouts import write_params, write_zkey
-    from cuzk_engine.groth16.setup import KeyMaker, System
+    from cuzk_engine.groth16.setup import System
     from cuzk_engine.groth16.toxic import ToxicWaste
 
     started = time.monotonic()
@@ -63,12 +63,7 @@ def run(args: argparse.Namespace) -> int:
             toxic = (
                 ToxicWaste.random(system.curve) if args.seed is None else ToxicWaste.from_seed(system.curve, args.seed)
             )
-            maker = KeyMaker(system, toxic, progress=line.draw)
-
-            def produce(stream: BinaryIO) -> None:
-                layout(maker, toxic, stream)
-
-            write_atomically(args.key, produce)
+            write_atomically(args.key, lambda stream: layout(system, toxic, stream, line.draw))
     finally:
         line.clear()
     seconds = time.monotonic() - started

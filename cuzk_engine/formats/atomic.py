@@ -16,17 +16,23 @@ import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Final, NoReturn, Self, TypeAlias
+from typing import Final, NoReturn, Protocol, Self, TypeAlias
 
 from cuzk_engine.errors import CuzkError
 from cuzk_engine.formats.source import reason
 
-Producer: TypeAlias = Callable[[BinaryIO], None]
-"""Writes a file's data to a stream, for what is too large to be held at once."""
+
+class Sink(Protocol):
+    """Where a file's data goes, piece by piece; a binary file is one."""
+
+    def write(self, data: bytes | memoryview, /) -> object: ...
+
+
+Producer: TypeAlias = Callable[[Sink], None]
+"""Writes a file's data, for what is too large to be held at once."""
 
 _OWN_DESCRIPTOR: Final = re.compile(r"/dev/fd/([0-9]{1,6})|/proc/self/fd/([0-9]{1,6})", re.ASCII)
 _STANDARD: Final = {"/dev/stdout": 1, "/dev/stderr": 2}
-_BUFFER: Final = 1 << 20
 
 
 def write_atomically(path: Path | str, data: bytes | str | Producer, *, mode: int | None = None) -> None:
@@ -160,13 +166,22 @@ def _write_directly(path: str, data: bytes | Producer) -> None:
 
 def _produce(descriptor: int, data: bytes | Producer) -> None:
     if callable(data):
-        with open(descriptor, "wb", buffering=_BUFFER, closefd=False) as stream:
-            data(stream)
+        data(_Descriptor(descriptor))
     else:
         _write_fully(descriptor, data)
 
 
-def _write_fully(descriptor: int, data: bytes) -> None:
+class _Descriptor:
+    """Writes at once: a buffer would have to be written out after an interruption, too, which a full pipe prevents."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def write(self, data: bytes | memoryview, /) -> None:
+        _write_fully(self._descriptor, data)
+
+
+def _write_fully(descriptor: int, data: bytes | memoryview) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]

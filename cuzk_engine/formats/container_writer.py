@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import struct
-from typing import Any, BinaryIO, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from cuzk_engine.curves import Curve
+from cuzk_engine.formats.atomic import Sink
 
 Writable: TypeAlias = bytes | memoryview | npt.NDArray[Any]
 
@@ -20,7 +21,7 @@ class ContainerWriter:
     """Sizes are told before the data, so that nothing needs to be held back; a section that has another size than was
     told is a ValueError."""
 
-    def __init__(self, stream: BinaryIO, magic: bytes, version: int, sections: int) -> None:
+    def __init__(self, stream: Sink, magic: bytes, version: int, sections: int) -> None:
         self._stream = stream
         self._sections = sections  # still to come
         self._missing = 0  # bytes of the section that is being written

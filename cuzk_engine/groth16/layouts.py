@@ -5,17 +5,27 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterator
-from typing import BinaryIO, Final
+from typing import Final
 
 import numpy as np
 
 from cuzk_engine import native
 from cuzk_engine.curves import BLS12_381
 from cuzk_engine.errors import FormatError
+from cuzk_engine.formats.atomic import Sink
 from cuzk_engine.formats.container_writer import ContainerWriter, prime_field, scalar_field
 from cuzk_engine.formats.source import Bytes
 from cuzk_engine.formats.zkey import GROTH16
-from cuzk_engine.groth16.setup import ENTRY_BYTES, KeyMaker, Scalars, whole
+from cuzk_engine.groth16.setup import (
+    BELLMAN_ROOT_BASE,
+    ENTRY_BYTES,
+    SNARKJS_ROOT_BASE,
+    KeyMaker,
+    Progress,
+    Scalars,
+    System,
+    whole,
+)
 from cuzk_engine.groth16.toxic import ToxicWaste
 from cuzk_engine.native import Call, Field, FieldOp, Group
 
@@ -23,14 +33,14 @@ G1, G2 = Group.G1, Group.G2
 _HASH_CHUNK: Final = 1 << 20
 
 
-def write_zkey(maker: KeyMaker, toxic: ToxicWaste, stream: BinaryIO) -> None:
+def write_zkey(system: System, toxic: ToxicWaste, stream: Sink, progress: Progress | None = None) -> None:
     """The key as snarkjs lays it out, without contributions.
 
     Where snarkjs has a hash over a key's points, which ties it to a ceremony, this one has BLAKE2b-512 over the file
     of the constraint system.
     """
-    system, curve = maker.system, maker.curve
-    header = system.header
+    maker = KeyMaker(system, toxic, root_base=SNARKJS_ROOT_BASE, progress=progress)
+    curve, header = system.curve, system.header
     writer = ContainerWriter(stream, b"zkey", 1, 10)
     writer.whole_section(1, struct.pack("<I", GROTH16))
     points = (
@@ -63,16 +73,16 @@ def write_zkey(maker: KeyMaker, toxic: ToxicWaste, stream: BinaryIO) -> None:
     writer.finish()
 
 
-def write_params(maker: KeyMaker, toxic: ToxicWaste, stream: BinaryIO) -> None:
-    """The key as bellperson lays it out: H in powers of tau, points of A and B that are infinity left out.
+def write_params(system: System, toxic: ToxicWaste, stream: Sink, progress: Progress | None = None) -> None:
+    """The key as bellperson lays it out, on its domain: H in powers of tau; in A and B no points that are infinity.
 
     Raises FormatError for a circuit with a signal that no constraint uses, which the layout cannot hold.
     """
-    system = maker.system
     if system.curve is not BLS12_381:
         raise FormatError(
             system.source.path, f"is for {system.curve.title}; the params layout exists on BLS12-381 only"
         )
+    maker = KeyMaker(system, toxic, root_base=BELLMAN_ROOT_BASE, progress=progress)
     for group, scalar in (
         (G1, toxic.alpha),
         (G1, toxic.beta),

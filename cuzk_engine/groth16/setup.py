@@ -37,6 +37,9 @@ Scalars = npt.NDArray[np.uint64]  # (n, 4), plain
 Progress = Callable[[str, float], None]
 
 CHUNK: Final = 1 << 15  # points made at a time
+# What the roots of unity are powers of: they decide which row of a system stands at which point of the domain.
+SNARKJS_ROOT_BASE: Final = 5  # the smallest non-residue of both fields
+BELLMAN_ROOT_BASE: Final = 7  # the multiplicative generator of BLS12-381's scalar field
 ENTRY_BYTES: Final = 44
 _G2_WEIGHT: Final = 3  # what a point of G2 costs, in points of G1
 
@@ -54,6 +57,7 @@ class System:
     def load(cls, source: SourceFile, threads: int = 0) -> System:
         """Checks the file whole; raises FormatError."""
         container, header = open_header(source)
+        check_domain(source.path, header)
         section = container.view(2)
         library = SetupLibrary(native.library())
         arguments = (header.curve, section, section.size, header.n_constraints, header.n_wires, Call(threads))
@@ -61,15 +65,7 @@ class System:
         if terms is None:
             R1cs.from_source(source)  # the slow reader, which says what is wrong
             raise FormatError(source.path, "the constraints are damaged")
-        system = cls(source, header, section, terms)
-        if system.domain_size > header.curve.max_domain:
-            most = header.curve.max_domain - header.n_public - 1
-            raise FormatError(
-                source.path,
-                f"has {header.n_constraints:,} constraints and {header.n_public:,} public signals, expected at most "
-                f"{most:,} constraints on {header.curve.title}",
-            )
-        return system
+        return cls(source, header, section, terms)
 
     @property
     def curve(self) -> Curve:
@@ -94,6 +90,14 @@ class System:
         return self.terms[0] + self.terms[1] + self.header.n_public + 1
 
 
+def check_domain(path: str, header: R1csHeader) -> None:
+    """Raises FormatError when the field has no domain for so many rows."""
+    most = header.curve.max_domain - header.n_public - 1
+    if header.n_constraints > most:
+        found = f"has {header.n_constraints:,} constraints and {header.n_public:,} public signals"
+        raise FormatError(path, f"{found}, expected at most {most:,} constraints on {header.curve.title}")
+
+
 class KeyMaker:
     """The points of one key, query by query, in pieces that are views of one buffer: use each before the next.
 
@@ -101,10 +105,18 @@ class KeyMaker:
     """
 
     def __init__(
-        self, system: System, toxic: ToxicWaste, *, threads: int = 0, progress: Progress | None = None
+        self,
+        system: System,
+        toxic: ToxicWaste,
+        *,
+        root_base: int = SNARKJS_ROOT_BASE,
+        threads: int = 0,
+        progress: Progress | None = None,
     ) -> None:
+        """``root_base``: which power's root of unity gives row i its place on the domain."""
         self.system, self.curve, self._toxic, self._threads = system, system.curve, toxic, threads
         self._progress = progress
+        self._root = root_of_unity(self.curve, root_base, system.log_domain)
         n_vars, n_public = system.header.n_wires, system.header.n_public
         self._total = 3 * n_vars + system.domain_size + _G2_WEIGHT * n_vars
         self._done = 0
@@ -230,7 +242,7 @@ class KeyMaker:
         return u, v, w
 
     def _lagrange(self, x: int, k: int, begin: int, out: npt.NDArray[Any]) -> None:
-        if not self._library.fr_lagrange(self.curve, self.system.log_domain, x, k, begin, len(out), out, self._call()):
+        if not self._library.fr_lagrange(self.curve, self._root, x, k, begin, len(out), out, self._call()):
             # Of r values fewer than 2^33 lie in a domain or its coset.
             raise ArithmeticError("the secret point lies in the domain")
 
@@ -264,9 +276,14 @@ def whole(scalars: Scalars) -> Iterator[Scalars]:
         yield scalars[begin : begin + CHUNK]
 
 
+def root_of_unity(curve: Curve, base: int, log_order: int) -> int:
+    """base^((r − 1) / 2^log_order), of that order where base is no square."""
+    return pow(base, (curve.r - 1) >> log_order, curve.r)
+
+
 def coset_shift(curve: Curve, log_domain: int) -> int:
     """The generator of the coset that snarkjs extends a domain to: the root of unity of order 2·domain, or, where the
-    field has none, the square of its smallest non-residue, which is 5 on both curves."""
+    field has none, the square of its smallest non-residue."""
     if log_domain < curve.two_adicity:
-        return pow(5, (curve.r - 1) >> (log_domain + 1), curve.r)
-    return 25
+        return root_of_unity(curve, SNARKJS_ROOT_BASE, log_domain + 1)
+    return SNARKJS_ROOT_BASE**2

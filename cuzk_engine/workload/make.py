@@ -8,17 +8,17 @@ import secrets
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 from cuzk_engine import native
 from cuzk_engine.curves import Curve
 from cuzk_engine.errors import CuzkError
-from cuzk_engine.formats.atomic import write_atomically
+from cuzk_engine.formats.atomic import Sink, write_atomically
 from cuzk_engine.formats.proof import VerificationKey
 from cuzk_engine.formats.source import SourceFile, reason
 from cuzk_engine.formats.zkey import ZKey
 from cuzk_engine.groth16.layouts import write_zkey
-from cuzk_engine.groth16.setup import KeyMaker, Progress, System
+from cuzk_engine.groth16.setup import Progress, System
 from cuzk_engine.groth16.toxic import ToxicWaste
 from cuzk_engine.native import aligned
 from cuzk_engine.workload.rows import Circuit
@@ -83,7 +83,7 @@ def _write_files(circuit: Circuit, folder: Path, seed: str | None, progress: Pro
     write_atomically(folder / VKEY, verification_key_json(ZKey.open(folder / ZKEY)))
 
 
-def _write_key(source: SourceFile, stream: BinaryIO, seed: str | None, progress: Progress | None) -> None:
+def _write_key(source: SourceFile, stream: Sink, seed: str | None, progress: Progress | None) -> None:
     system = System.load(source)
     toxic = secrets_for(system.curve, seed)
     first, last = _SHARES["key"]
@@ -92,7 +92,7 @@ def _write_key(source: SourceFile, stream: BinaryIO, seed: str | None, progress:
         if progress is not None:
             progress(phase, first + (last - first) * fraction)
 
-    write_zkey(KeyMaker(system, toxic, progress=report), toxic, stream)
+    write_zkey(system, toxic, stream, report)
 
 
 def _part(progress: Progress | None, phase: str) -> Callable[[float], None] | None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import BinaryIO, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from cuzk_engine.curves import Curve
+from cuzk_engine.formats.atomic import Sink
 from cuzk_engine.formats.container_writer import ContainerWriter, scalar_field
 
 Words = npt.NDArray[np.uint32]
@@ -123,7 +124,7 @@ class Circuit:
     def section_bytes(self) -> int:
         return sum(piece.template.words.nbytes * piece.count for piece in self.pieces)
 
-    def write_r1cs(self, stream: BinaryIO, progress: Progress | None = None) -> None:
+    def write_r1cs(self, stream: Sink, progress: Progress | None = None) -> None:
         """The system as an .r1cs file; the labels are the wires' numbers."""
         writer = ContainerWriter(stream, b"r1cs", 1, 3)
         counts = (self.n_wires, self.n_outputs, self.n_public_inputs, self.n_private_inputs)
@@ -142,7 +143,7 @@ class Circuit:
             writer.write(np.arange(first, min(first + _CHUNK_WORDS, self.n_wires), dtype=np.uint64))
         writer.finish()
 
-    def write_wtns(self, stream: BinaryIO, progress: Progress | None = None) -> None:
+    def write_wtns(self, stream: Sink, progress: Progress | None = None) -> None:
         """The witness as a .wtns file."""
         writer = ContainerWriter(stream, b"wtns", 2, 2)
         writer.whole_section(1, scalar_field(self.curve) + struct.pack("<I", self.n_wires))

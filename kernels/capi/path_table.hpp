@@ -40,7 +40,7 @@ namespace cuzk {
   X(fr_powers, int, (int curve, const void *x, const void *first, uint64_t n, void *out, Run &run)) \
   X(fr_chain, int, (int curve, const void *x, const void *k, uint64_t n, void *out, Run &run)) \
   X(fr_lagrange, int, \
-    (int curve, uint32_t log_n, const void *x, const void *k, uint64_t begin, uint64_t n, void *out, Run &run)) \
+    (int curve, const void *w, const void *x, const void *k, uint64_t begin, uint64_t n, void *out, Run &run)) \
   X(fr_combine, int, \
     (int curve, void *out, const void *a, const void *b, const void *c, const void *k, uint64_t n, Run &run)) \
   X(r1cs_check, int, \

@@ -7,7 +7,6 @@ using cuzk::paths;
 using cuzk::Run;
 
 constexpr uint64_t max_elements = uint64_t{1} << 40;  // far above any memory, far below an overflow of a byte count
-constexpr uint32_t two_adicity[2] = {28, 32};
 constexpr uint32_t min_window = 2, max_window = 16;
 
 bool is_curve(int curve) { return curve == CUZK_BN254 || curve == CUZK_BLS12_381; }
@@ -71,12 +70,11 @@ int cuzk_fr_chain(int curve, const void *x, const void *k, uint64_t n, void *out
   return paths().fr_chain(curve, x, k, n, out, run);
 }
 
-int cuzk_fr_lagrange(int curve, uint32_t log_n, const void *x, const void *k, uint64_t begin, uint64_t n, void *out,
+int cuzk_fr_lagrange(int curve, const void *w, const void *x, const void *k, uint64_t begin, uint64_t n, void *out,
                      cuzk_call *call) {
-  CUZK_REQUIRE(is_curve(curve) && log_n <= two_adicity[curve] && x && k && is_vector(out, n) && is_call(call));
-  CUZK_REQUIRE(begin <= uint64_t{1} << log_n && n <= (uint64_t{1} << log_n) - begin);
+  CUZK_REQUIRE(is_curve(curve) && w && x && k && begin <= max_elements && is_vector(out, n) && is_call(call));
   Run run(call);
-  return paths().fr_lagrange(curve, log_n, x, k, begin, n, out, run);
+  return paths().fr_lagrange(curve, w, x, k, begin, n, out, run);
 }
 
 int cuzk_fr_combine(int curve, void *out, const void *a, const void *b, const void *c, const void *k, uint64_t n,

@@ -3,7 +3,6 @@
 #include "../capi/path_functions.hpp"
 #include "../capi/select.hpp"
 #include "../ff/batch_inverse.hpp"
-#include "../ntt/roots.hpp"
 #include "entries.hpp"
 #include "r1cs_rows.hpp"
 
@@ -74,11 +73,11 @@ int fr_chain(int curve, const void *x, const void *k, uint64_t n, void *out, Run
   });
 }
 
-int fr_lagrange(int curve, uint32_t log_n, const void *x, const void *k, uint64_t begin, uint64_t n, void *out, Run &run) {
+int fr_lagrange(int curve, const void *w, const void *x, const void *k, uint64_t begin, uint64_t n, void *out, Run &run) {
   return with_fr(curve, [&](auto type) -> int {
     using Fr = typename decltype(type)::type;
     SpanTimer span(run, CUZK_SPAN_POINTWISE);
-    const Fr point = Fr::load(x), factor = Fr::load(k), omega = Roots<Fr>::omega(log_n);
+    const Fr point = Fr::load(x), factor = Fr::load(k), omega = Fr::load(w);
     Fr *p = static_cast<Fr *>(out);
     std::atomic<bool> on_domain{false};
     const bool done = run.ranges(n, piece, [&](uint64_t from, uint64_t to, unsigned) {
