@@ -77,6 +77,8 @@ def check_outputs(args: argparse.Namespace) -> None:
         folder = Path(os.path.realpath(output)).parent
         if not folder.is_dir():
             raise CuzkError(f"{output}: cannot be written: the folder {folder} does not exist")
+        if not os.access(output if output.exists() else folder, os.W_OK):
+            raise CuzkError(f"{output}: cannot be written: permission denied")
 
 
 def write_pair(proof: Path, proof_json: str, public: Path, public_json: str) -> None:

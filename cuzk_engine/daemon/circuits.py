@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from dataclasses import replace
 
@@ -20,7 +21,12 @@ class Circuits:
         self._store = store
         self._allowed = allowed
         self._by_id = {record.info.id: record for record in store.circuits()}
+        self._stop = threading.Event()
         self._registering = asyncio.Lock()  # one large file is hashed at a time
+
+    def stop(self) -> None:
+        """Ends the reading of large files."""
+        self._stop.set()
 
     def list(self) -> list[CircuitInfo]:
         return [record.info for record in self._by_id.values()]
@@ -34,7 +40,7 @@ class Circuits:
         facts = await asyncio.to_thread(files.read_key, resolved)
         async with self._registering:
             known = self._known(resolved, facts.identity)
-            content = known.info.id if known else await asyncio.to_thread(files.content_hash, resolved)
+            content = known.info.id if known else await asyncio.to_thread(files.content_hash, resolved, self._stop)
         if files.file_identity(resolved) != facts.identity:
             raise RefusedError(
                 Reason.FAILED_PRECONDITION, f"{path}: changed while it was read; try again when it is written"

@@ -236,7 +236,8 @@ def _protect(supervisor: int) -> None:
     """No core file (it would hold witnesses), and no life without the supervisor."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    faulthandler.enable()
+    if sys.stderr is not None:
+        faulthandler.enable()
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections.abc import Collection, Iterable
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Final
 
+import cuzk_engine
 from cuzk_engine import paths
 from cuzk_engine.client.types import CircuitInfo
 from cuzk_engine.daemon.refusal import Reason, RefusedError
@@ -28,10 +30,12 @@ _ID_DIGITS: Final = 16
 
 
 class AllowedPaths:
-    """The folders from which files may be opened by path: ``folders``, or the home folder and srs.param_cache."""
+    """The folders from which files may be opened by path: ``folders``, or the home folder, srs.param_cache and the
+    project's own demo circuit, which may be installed anywhere.
+    """
 
     def __init__(self, folders: Iterable[str], param_cache: str) -> None:
-        chosen = list(folders) or [str(Path.home()), param_cache]
+        chosen = list(folders) or [str(Path.home()), param_cache, *_demo_folders()]
         self._folders = [os.path.realpath(os.path.expanduser(folder)) for folder in chosen if folder]
 
     def check(self, path: str) -> str:
@@ -51,6 +55,13 @@ class AllowedPaths:
                 "add its folder to daemon.allowed_paths",
             )
         return resolved
+
+
+def _demo_folders() -> list[str]:
+    """``assets/demo`` beside the package in a checkout, inside it when installed; those that are there."""
+    package = Path(cuzk_engine.__file__).resolve().parent
+    places = (package.parent / "assets" / "demo", package / "_assets" / "demo")
+    return [str(place) for place in places if place.is_dir()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +115,17 @@ def default_name(path: str) -> str:
     return Path(path).parent.name if stem in ("circuit", "circuit_final", "circuit_0000") else stem
 
 
-def content_hash(path: str) -> str:
-    """BLAKE2b-256 of a file. It is read, not mapped: a file that is cut short meanwhile must not end the supervisor."""
+def content_hash(path: str, stop: threading.Event | None = None) -> str:
+    """BLAKE2b-256 of a file. It is read, not mapped: a file that is cut short meanwhile must not end the supervisor.
+
+    Raises FormatError, and RefusedError once ``stop`` is set: the end of the daemon does not wait for a large file.
+    """
     digest = hashlib.blake2b(digest_size=32)
     with open_regular(path) as (descriptor, _):
         offset = 0
         while data := read_at(descriptor, _HASH_CHUNK, offset):
+            if stop is not None and stop.is_set():
+                raise RefusedError(Reason.FAILED_PRECONDITION, "the engine is stopping")
             digest.update(data)
             offset += len(data)
     return digest.hexdigest()

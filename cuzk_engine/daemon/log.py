@@ -5,6 +5,7 @@ Many messages from one place of the program within a short time are written a fe
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import logging.handlers
@@ -149,7 +150,8 @@ class DaemonLog:
         self.logger.removeFilter(self._coalescer)
         for handler in self._handlers:
             self.logger.removeHandler(handler)
-            handler.close()
+            with contextlib.suppress(OSError):  # a full disk: what is left in the buffer is lost
+                handler.close()
         self._handlers.clear()
 
     def _add(self, handler: logging.Handler) -> None:

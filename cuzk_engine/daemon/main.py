@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from cuzk_engine.errors import CuzkError, DaemonError
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from cuzk_engine.daemon.supervisor import Supervisor
 
 log = logging.getLogger("cuzk")
+
+_ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class Options:
 
 def run_daemon(options: Options) -> int:
     """Runs until it is told to end. Raises CuzkError when it cannot start; an exit code otherwise."""
+    _open_standard_streams()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no witness in a core file
     from cuzk_engine import config, paths
     from cuzk_engine.client.address import parse_address
@@ -195,18 +198,18 @@ async def _follow_state(
 
 
 class _Signals:
-    """SIGTERM and SIGINT: the first asks to drain and end, the second to end at once."""
+    """SIGTERM, SIGINT, SIGHUP: the first asks to drain and end, the second to end at once."""
 
     def __init__(self, request_stop: Callable[..., None]) -> None:
         self._request_stop = request_stop
         self._count = 0
 
     def __enter__(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in _ENDING_SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, self._heard, number)
 
     def __exit__(self, *exc: object) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in _ENDING_SIGNALS:
             asyncio.get_running_loop().remove_signal_handler(number)
 
     def _heard(self, number: int) -> None:
@@ -221,7 +224,17 @@ def _log_start(settings: Settings, instance: Instance) -> None:
     log.info("started: pid %d, build %s, by the %s", instance.pid, instance.build, instance.started_by)
     log.info("configuration: %s", settings.path or "none, all defaults")
     for note in settings.notes:
-        log.warning("%s", note)
+        log.log(logging.INFO if ": used" in note else logging.WARNING, "%s", note)
+
+
+def _open_standard_streams() -> None:
+    """Started with a closed standard stream, a database would get its number, and a stray message would go into it."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+            os.set_inheritable(number, True)
 
 
 def say_first(descriptor: int, message: dict[str, Any]) -> None:

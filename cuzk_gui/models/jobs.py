@@ -90,7 +90,7 @@ def _sort_key(job: JobInfo) -> tuple[int, int, int]:
 
 
 def title(job: JobInfo) -> str:
-    """"merkle10", or "label · merkle10"."""
+    """ "merkle10", or "label · merkle10"."""
     circuit = words.plain(job.circuit_name or job.circuit_id[:12] or "circuit", 80)
     return f"{words.plain(job.label, 80)} · {circuit}" if job.label and job.label != job.circuit_name else circuit
 

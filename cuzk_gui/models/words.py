@@ -37,10 +37,10 @@ def binary_unit(value: float) -> tuple[str, float]:
 
 
 def size_of(used: float | None, capacity: float | None) -> str:
-    """"61.2 of 139.8 GiB": both in the unit of the capacity."""
+    """ "61.2 of 139.8 GiB": both in the unit of the capacity."""
     if not capacity or capacity <= 0:
         return f"{size(used)} used, capacity unknown" if used is not None else "capacity unknown"
-    unit, amount = binary_unit(capacity)
+    _, amount = binary_unit(capacity)
     whole = size(capacity)
     if used is None:
         return f"{UNKNOWN} of {whole}"
@@ -62,7 +62,7 @@ def rate(value: float | None) -> str:
 
 
 def duration(ns: float) -> str:
-    """"412 ms", "3.20 s", "2 h 14 min"."""
+    """ "412 ms", "3.20 s", "2 h 14 min"."""
     if ns < 0:
         return "-" + duration(-ns)
     if ns < 1e3:

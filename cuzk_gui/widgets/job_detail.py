@@ -200,7 +200,8 @@ class JobDetail(QFrame):
         layout.setSpacing(10)
         layout.addWidget(label("First proof", "title"))
         text = label(
-            "The demo circuit is at hand: membership in a Merkle tree of depth 10 with Poseidon hashes, 2,873 constraints."
+            "The demo circuit is at hand: membership in a Merkle tree of depth 10 with Poseidon hashes, "
+            "2,873 constraints."
             if has_demo
             else "Choose a proving key made by snarkjs and a witness for it.",
             "muted",

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from PySide6.QtCore import QAbstractListModel, QModelIndex, QPersistentModelIndex, QPoint, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QAction, QColor, QFontMetricsF, QPainter
+from PySide6.QtGui import QAction, QColor, QFontMetricsF, QPainter, QPaintEvent
 from PySide6.QtWidgets import QFrame, QListView, QMenu, QStyle, QStyledItemDelegate, QStyleOptionViewItem
 
 from cuzk_engine.client import JobInfo, JobState
@@ -86,8 +86,8 @@ class _JobDelegate(QStyledItemDelegate):
         if job is None:
             return
         colours = self._theme.colours
-        rect = QRectF(option.rect).adjusted(2, 1, -2, -1)  # type: ignore[attr-defined]
-        state = option.state  # type: ignore[attr-defined]
+        rect = QRectF(option.rect).adjusted(2, 1, -2, -1)
+        state = option.state
         painter.save()
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         if state & QStyle.StateFlag.State_Selected:
@@ -136,6 +136,7 @@ class JobsList(QListView):
 
     def __init__(self, theme: Theme, table: model.JobTable) -> None:
         super().__init__()
+        self._theme = theme
         self.jobs = JobsModel(table)
         self.setModel(self.jobs)
         self._delegate = _JobDelegate(theme)
@@ -150,6 +151,17 @@ class JobsList(QListView):
         self.customContextMenuRequested.connect(self._menu)
         self.selectionModel().currentChanged.connect(self._current_changed)
         self._selected = ""
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        if not self.jobs.rowCount():
+            painter = QPainter(self.viewport())
+            painter.setPen(QColor(self._theme.colours.faint))
+            painter.setFont(ui_font(11))
+            area = self.viewport().rect().adjusted(10, 4, -10, 0)
+            painter.drawText(
+                area, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop, "none yet: Ctrl+P hands one in"
+            )
 
     @property
     def selected(self) -> str:

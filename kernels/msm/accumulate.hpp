@@ -74,7 +74,7 @@ class Accumulator {
         if (i + ahead < end) fetch(points + (entries_[i + ahead] >> 1) * sizeof(Point));
         const Point p = Point::load(points + (entries_[i] >> 1) * sizeof(Point));
         if (p.is_infinity()) continue;  // up to half of a B query: variables that stand in no row of B
-        adder.put(entries_[i] & 1 ? -p : p);
+        adder.put({p.x, p.y.negated_if(entries_[i] & 1)});  // a branch would be a coin toss
         empty = false;
       }
       if (empty) adder.put(Point::infinity());

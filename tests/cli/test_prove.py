@@ -252,6 +252,9 @@ def test_outputs_that_cannot_be_written_are_refused_before_the_proof(cuzk, outpu
     )
     result = cuzk("prove", *GOOD, outputs[0], tmp_path)
     assert result.error == f"{tmp_path}: cannot be written: is a folder"
+    monkeypatch.setattr(command_prove.os, "access", lambda path, mode: path != outputs[1].parent)
+    result = cuzk("prove", *GOOD, *outputs)
+    assert result.error == f"{outputs[0]}: cannot be written: permission denied"
 
 
 def test_links_and_modes_of_outputs_stay(cuzk, outputs, tmp_path):

@@ -23,7 +23,7 @@ from cuzk_engine.client import (
     stop_daemon,
 )
 from cuzk_engine.client.instance import lock_path
-from tests.support.daemons import FAKE_RUNTIME, ROOT, Witnesses, finished, until
+from tests.support.daemons import FAKE_RUNTIME, ROOT, Witnesses, finished, until, wait_for
 
 
 @pytest.fixture(autouse=True)
@@ -225,4 +225,17 @@ def test_ctrl_c_ends_a_daemon_in_the_foreground() -> None:
         assert process.wait(20) == 0
     assert "Traceback" not in rest
     assert "ended" in rest
+    assert run_files() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_closed_standard_streams_are_no_trouble(witnesses: Witnesses, number: signal.Signals) -> None:
+    command = f"exec {sys.executable} -m cuzk_engine.cli.main daemon run <&- >&- 2>&-"
+    with subprocess.Popen(["sh", "-c", command]) as process:
+        wait_for(lambda: daemon_status().state is ProcessState.READY, 30)
+        with EngineClient(daemon_status().address) as client:
+            job = client.submit(key_path=witnesses.key, witness_path=witnesses())
+            assert finished(client, job).error == ""
+        process.send_signal(number)
+        assert process.wait(20) == 0
     assert run_files() == []

@@ -186,11 +186,11 @@ def test_workers_change_while_it_runs(client: EngineClient, witnesses: Witnesses
 def test_files_outside_the_allowed_folders_are_refused(
     client: EngineClient, witnesses: Witnesses, tmp_path: Path
 ) -> None:
-    with pytest.raises(CuzkError, match="daemon.allowed_paths"):
+    with pytest.raises(CuzkError, match=r"daemon\.allowed_paths"):
         client.submit(key_path="/etc/hostname", witness_path=witnesses())
     link = tmp_path / "link.wtns"
     link.symlink_to("/etc/hostname")
-    with pytest.raises(CuzkError, match="daemon.allowed_paths"):
+    with pytest.raises(CuzkError, match=r"daemon\.allowed_paths"):
         client.submit(key_path=witnesses.key, witness_path=link)
 
 
