@@ -31,7 +31,7 @@ from PySide6.QtCore import QElapsedTimer, Qt, QTimer
 from PySide6.QtWidgets import QApplication
 
 from cuzk_engine.client import ProcessState
-from cuzk_gui.demo import OwnEngine, _free_port, _own_home
+from cuzk_gui.demo import OwnEngine, free_port, own_home
 from cuzk_gui.engine import Engine
 from cuzk_gui.preferences import Preferences
 from cuzk_gui.theme import Theme, ThemeChoice
@@ -44,8 +44,8 @@ _WARM_UP_S = 2.0
 @contextlib.contextmanager
 def _engine(kind: str, kernels: int) -> Iterator[Engine]:
     if kind == "real":
-        with _own_home():
-            real = OwnEngine(f"127.0.0.1:{_free_port()}")
+        with own_home():
+            real = OwnEngine(f"127.0.0.1:{free_port()}")
             real.start()
             try:
                 yield real
@@ -69,7 +69,7 @@ def main() -> int:
     parser.add_argument("--kernels", type=int, default=40)
     arguments = parser.parse_args()
     app = QApplication(["gui_stall"])
-    with _own_home() as home, _engine(arguments.engine, arguments.kernels) as engine:
+    with own_home() as home, _engine(arguments.engine, arguments.kernels) as engine:
         result = _measure(app, engine, home, arguments)
     print(json.dumps(result, indent=2))
     return 0 if result["longest_stall_ms"] <= 50 else 1

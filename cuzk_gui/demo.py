@@ -85,8 +85,8 @@ def _run(folder: Path) -> _Outcome:
     running = daemon_status()
     if running.state is ProcessState.READY:
         return _with_engine(LocalEngine(), folder)
-    with _own_home():
-        address = f"127.0.0.1:{_free_port()}"
+    with own_home():
+        address = f"127.0.0.1:{free_port()}"
         engine = OwnEngine(address)
         print(f"cuzk: starting an engine at {address}", flush=True)
         engine.start()
@@ -178,7 +178,7 @@ def _proof_in_time(window: MainWindow) -> tuple[float, float]:
 
 
 @contextlib.contextmanager
-def _own_home() -> Iterator[Path]:
+def own_home() -> Iterator[Path]:
     """A CUZK_HOME for the time of the demo: nothing of the user's is touched, nothing is left behind."""
     before = os.environ.get("CUZK_HOME")
     home = Path(tempfile.mkdtemp(prefix="cuzk-demo-"))
@@ -193,7 +193,7 @@ def _own_home() -> Iterator[Path]:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -260,7 +260,7 @@ class MainWindow(QMainWindow):
 
     def _show_job(self) -> None:
         job = self.session.jobs.get(self.jobs.selected) if self.jobs.selected else None
-        self.detail.show_job(job)
+        self.detail.show_job(job, self.session.jobs.place(job.id) if job else 0)
         self.menu.save.setEnabled(job is not None and job.state == JobState.COMPLETED)
 
     def _show_engine(self) -> None:

@@ -20,7 +20,7 @@ LegendEntry = tuple[str, str]  # (name, colour)
 
 
 class Legend(QWidget):
-    """Names with their colours in at most two lines; those that do not fit are in the tooltip."""
+    """Names with their colours in at most three lines; those that do not fit are in the tooltip."""
 
     _LINE = 17
 
@@ -63,7 +63,7 @@ class Legend(QWidget):
             wide = 16 + metrics.horizontalAdvance(name)
             if x + wide > self.width() and x > 2:
                 x, y = 2.0, y + self._LINE
-            if y >= 2 * self._LINE or x + wide > max(self.width(), 1):
+            if y >= 3 * self._LINE or x + wide > max(self.width(), 1):
                 break
             found.append(QRectF(x, y, wide, self._LINE))
             x += wide + 14

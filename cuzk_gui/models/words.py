@@ -131,6 +131,7 @@ _KINDS: Final = {
     "host.deliver": "deliver",
     "memory.wait": "waiting for memory",
 }
+_PHASES: Final = {"lock": "wait for the lock", "memory": "wait for memory", "msm": "MSM", "ntt": "NTT", "h": "NTT"}
 _SHORT: Final = {
     "ntt": "NTT",
     "ntt.coset": "coset",
@@ -175,6 +176,8 @@ def lane(name: str) -> str:
 
 def phase(name: str) -> str:
     """A job's phase in words; an unknown one as it is."""
+    if name in _PHASES:
+        return _PHASES[name]
     if name in _KINDS:
         return _KINDS[name]
     if "host." + name in _KINDS:

@@ -16,6 +16,7 @@ from cuzk_gui.theme import Theme, ui_font
 
 Index = QModelIndex | QPersistentModelIndex
 JOB_ROLE = Qt.ItemDataRole.UserRole
+TEXT_ROLE = Qt.ItemDataRole.UserRole + 1
 
 
 class JobsModel(QAbstractListModel):
@@ -35,11 +36,17 @@ class JobsModel(QAbstractListModel):
             return None
         if role == JOB_ROLE:
             return job
+        if role == TEXT_ROLE:
+            return self.text(job)
         if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.AccessibleTextRole):
-            return f"{model.title(job)}, {model.state_of(job)}, {model.progress_text(job)}"
+            return f"{model.title(job)}, {model.state_of(job)}, {self.text(job)}"
         if role == Qt.ItemDataRole.ToolTipRole:
             return _tip(job)
         return None
+
+    def text(self, job: JobInfo) -> str:
+        """The right side of the job's line."""
+        return model.progress_text(job, place=self._table.place(job.id))
 
     def job(self, row: int) -> JobInfo | None:
         return self._table.get(self._order[row]) if 0 <= row < len(self._order) else None
@@ -96,7 +103,7 @@ class _JobDelegate(QStyledItemDelegate):
             painter.drawRoundedRect(rect.adjusted(0.5, 0.5, -0.5, -0.5), 5, 5)
         inner = rect.adjusted(8, 4, -8, -4)
         now = time.time_ns()
-        right = model.progress_text(job, now)
+        right = str(index.data(TEXT_ROLE))
         failed = job.state in (JobState.FAILED,)
         painter.setFont(ui_font(11.5))
         small = QFontMetricsF(painter.font())

@@ -1,7 +1,8 @@
 // Points of y^2 = x^3 + b (a = 0: both curves, both groups) over a field F of the concept in ff/fp.hpp.
 //
-// Formulas: explicit-formulas database, short Weierstrass, XYZZ coordinates with a = 0 (add-2008-s, madd-2008-s, dbl-2008-s-1,
-// mdbl-2008-s-1). All functions are exact for every input: equal, opposite and infinite operands included.
+// Formulas: explicit-formulas database, short Weierstrass, XYZZ coordinates with a = 0 (add-2008-s, madd-2008-s,
+// dbl-2008-s-1, mdbl-2008-s-1). All functions are exact for every input: equal, opposite and infinite operands
+// included.
 #pragma once
 #include "../ff/config.hpp"
 

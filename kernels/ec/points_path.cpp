@@ -43,14 +43,15 @@ int point_op(int curve, int group, int op, void *out, const void *a, const void 
     constexpr size_t size = sizeof(Affine<F>);
     const bool done = run.ranges(n, 16, [&](uint64_t begin, uint64_t end, unsigned) {
       for (uint64_t i = begin; i < end; i++)
-        apply(op, Affine<F>::load(static_cast<const char *>(a) + i * size), b, i).store(static_cast<char *>(out) + i * size);
+        apply(op, Affine<F>::load(static_cast<const char *>(a) + i * size), b, i)
+            .store(static_cast<char *>(out) + i * size);
     });
     return done ? CUZK_OK : CUZK_E_CANCELLED;
   });
 }
 
-int points_check(int curve, int group, const void *points, uint64_t n, int check_subgroup, uint64_t *first_bad, int *fault,
-                 Run &run) {
+int points_check(int curve, int group, const void *points, uint64_t n, int check_subgroup, uint64_t *first_bad,
+                 int *fault, Run &run) {
   return with_group(curve, group, [&](auto c, auto field) -> int {
     using Curve = typename decltype(c)::type;
     using F = typename decltype(field)::type;

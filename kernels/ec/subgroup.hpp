@@ -4,8 +4,8 @@
 // Scott, "A note on group membership tests for G1, G2 and GT on BLS pairing-friendly curves" (eprint 2021/1130);
 // El Housni, Guillevic and Piellard, "Co-factor clearing and subgroup membership testing on pairing-friendly curves"
 // (eprint 2022/352). Why it is enough: phi^2 + phi + 1 = 0 turns phi(P) = -x^2 P into (x^4 - x^2 + 1) P = r P = 0;
-// psi^2 - t psi + q = 0 turns psi(Q) = (t - 1) Q into (q + 1 - t) Q = 0, where q + 1 - t is r on BN254, and on BLS12-381
-// r times a number that has no factor in common with the twist's cofactor.
+// psi^2 - t psi + q = 0 turns psi(Q) = (t - 1) Q into (q + 1 - t) Q = 0, where q + 1 - t is r on BN254, and on
+// BLS12-381 r times a number that has no factor in common with the twist's cofactor.
 #pragma once
 #include "curves.hpp"
 

@@ -6,8 +6,8 @@
 namespace cuzk {
 namespace CUZK_PATH {
 
-// A task adds up the entries of one piece of the sorted list. A bucket that lies in one piece is done then; of a bucket that
-// several pieces share each gives a part, and the parts, again a list sorted by bucket, are added up at the end.
+// A task adds up the entries of one piece of the sorted list. A bucket that lies in one piece is done then; of a bucket
+// that several pieces share each gives a part, and the parts, again a list sorted by bucket, are added up at the end.
 template <class Plan>
 class Accumulator {
  public:

@@ -163,7 +163,8 @@ class TransformX8 {
 
   // Eight consecutive elements.
   static CUZK_INLINE V load_row(const Fr *x) {
-    const __m512i low = _mm512_setr_epi64(0, 4, 8, 12, 1, 5, 9, 13), high = _mm512_setr_epi64(2, 6, 10, 14, 3, 7, 11, 15);
+    const __m512i low = _mm512_setr_epi64(0, 4, 8, 12, 1, 5, 9, 13),
+                  high = _mm512_setr_epi64(2, 6, 10, 14, 3, 7, 11, 15);
     __m512i z[4], w[4];
     for (int i = 0; i < 4; i++) z[i] = _mm512_loadu_si512(x + 2 * i);
     const __m512i a = _mm512_permutex2var_epi64(z[0], low, z[1]), b = _mm512_permutex2var_epi64(z[0], high, z[1]);
@@ -175,7 +176,8 @@ class TransformX8 {
     return V::from_words(w);
   }
   static CUZK_INLINE void store_row(Fr *x, const V &v) {
-    const __m512i low = _mm512_setr_epi64(0, 4, 8, 12, 1, 5, 9, 13), high = _mm512_setr_epi64(2, 6, 10, 14, 3, 7, 11, 15);
+    const __m512i low = _mm512_setr_epi64(0, 4, 8, 12, 1, 5, 9, 13),
+                  high = _mm512_setr_epi64(2, 6, 10, 14, 3, 7, 11, 15);
     __m512i w[4];
     v.to_words(w);
     const __m512i a = _mm512_shuffle_i64x2(w[0], w[1], 0x44), b = _mm512_shuffle_i64x2(w[2], w[3], 0x44);

@@ -15,7 +15,7 @@ from tests.gui.fakes import FakeEngine
 
 SECOND = 1_000_000_000
 PER_HOUR_MIB = 8.0
-"""What an hour may add once the first part has filled caches; names, log lines and ended jobs are bounded but fill up."""
+"""What an hour may add once the first part has filled caches: names, log lines and jobs fill up to their bounds."""
 
 
 @pytest.mark.slow

@@ -350,6 +350,16 @@ class TestJobs:
         assert table.order == ["runs", "first", "second", "new", "old"]
         assert table.counts() == {"running": 1, "queued": 2, "completed": 1, "failed": 1}
 
+    def test_places_move_up_when_the_queue_does(self) -> None:
+        table = jobs.JobTable()
+        queued = fakes.JobState.QUEUED
+        table.update([fakes.job(f"q{i}", state=queued, queue_position=i) for i in (1, 2, 3)])
+        table.update([fakes.job("q1")])  # runs now; the others are not sent again
+        assert [table.place(f"q{i}") for i in (1, 2, 3)] == [0, 1, 2]
+        second = table.get("q2")
+        assert second is not None
+        assert jobs.progress_text(second, place=table.place("q2")) == "queued, next"
+
     def test_ten_thousand_and_more(self) -> None:
         table = jobs.JobTable(limit=1000)
         ended = [fakes.job(f"e{i}", state=fakes.JobState.COMPLETED, finished_unix_ns=i + 1) for i in range(900)]
@@ -369,7 +379,7 @@ class TestJobs:
     def test_a_job_that_does_not_move(self) -> None:
         job = fakes.job("x", last_activity_unix_ns=1, started_unix_ns=1)
         assert "no activity for 1 min 59 s" in jobs.progress_text(job, now_unix_ns=119 * SECOND + 1)
-        assert jobs.progress_text(job, now_unix_ns=2 * SECOND).endswith("msm")
+        assert jobs.progress_text(job, now_unix_ns=2 * SECOND).endswith("MSM")
 
     @pytest.mark.parametrize(("progress", "share"), [(-1.0, 0.0), (7.0, 1.0), (float("nan"), 0.0)])
     def test_progress_is_cut(self, progress: float, share: float) -> None:

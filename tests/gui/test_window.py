@@ -180,7 +180,7 @@ class TestProofs:
         qtbot.waitUntil(lambda: window.detail.job_id == "job-1", timeout=WAIT_MS)
         assert window.detail.state_text == "queued, next"
         engine.set_job(replace(engine.jobs["job-1"], state=JobState.RUNNING, phase="msm", progress=0.4))
-        qtbot.waitUntil(lambda: "msm" in window.detail.state_text, timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: "MSM" in window.detail.state_text, timeout=WAIT_MS)
         engine.complete("job-1")
         qtbot.waitUntil(lambda: "verified in 16 ms" in window.detail.state_text, timeout=WAIT_MS)
         assert "verified in 16 ms" in window.notice.label.text()
