@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -74,6 +75,31 @@ def test_start_stop_leave_nothing() -> None:
     second = start_daemon()
     assert second.pid != started.pid
     assert stop_daemon().state is ProcessState.STOPPED
+
+
+def test_starts_at_the_same_moment_give_one_daemon() -> None:
+    with ThreadPoolExecutor(3) as pool:
+        started = list(pool.map(lambda _: start_daemon(), range(3)))
+    assert {status.state for status in started} == {ProcessState.READY}
+    assert len({status.pid for status in started}) == 1
+    assert stop_daemon().state is ProcessState.STOPPED
+
+
+def test_a_daemon_that_is_just_starting_can_be_stopped() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        starting = pool.submit(start_daemon)
+        wait_for(lock_path().exists)
+        assert stop_daemon().state is ProcessState.STOPPED
+        assert run_files() == []
+        error = starting.exception()
+    assert error is None or isinstance(error, DaemonError)
+    assert daemon_status().state is ProcessState.STOPPED
+
+
+def test_a_start_elsewhere_names_the_daemon_that_runs() -> None:
+    running = start_daemon()
+    with pytest.raises(DaemonError, match=rf"already running at .*e\.sock \(pid {running.pid}\)"):
+        start_daemon(listen=f"unix://{lock_path().parent}/other.sock")
 
 
 def test_restart_and_if_stale(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,3 +265,12 @@ def test_closed_standard_streams_are_no_trouble(witnesses: Witnesses, number: si
         process.send_signal(number)
         assert process.wait(20) == 0
     assert run_files() == []
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_start_with_closed_standard_streams(closed: str) -> None:
+    words = f"{sys.executable} -m cuzk_engine.cli.main daemon"
+    assert subprocess.run(["sh", "-c", f"exec {words} start {closed}"], timeout=60, check=False).returncode == 0
+    assert daemon_status().state is ProcessState.READY
+    assert subprocess.run(["sh", "-c", f"exec {words} stop {closed}"], timeout=60, check=False).returncode == 0
+    assert daemon_status().state is ProcessState.STOPPED
