@@ -236,6 +236,15 @@ class TestProofs:
         assert not view.following
         assert view.start < window.session.seconds(job.started_unix_ns - window.session.wall_offset_ns) < view.end
 
+    def test_a_circuit_that_somebody_else_registered_appears(
+        self, window: MainWindow, engine: FakeEngine, qtbot: QtBot
+    ) -> None:
+        assert window.controller.circuits == []
+        circuit = engine.register("/elsewhere/other.zkey", "other")
+        engine.jobs["job-9"] = fakes.job("job-9", circuit_id=circuit.id, state=JobState.RUNNING)
+        engine.set_job(engine.jobs["job-9"])
+        qtbot.waitUntil(lambda: [c.name for c in window.controller.circuits] == ["other"], timeout=WAIT_MS)
+
     def test_dialog_has_the_demo_and_checks_files(self, window: MainWindow, tmp_path: Path) -> None:
         window.prove()
         dialog = dialog_of(ProveDialog)
