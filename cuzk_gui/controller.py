@@ -298,6 +298,7 @@ class Controller(QObject):
                 self.completed.emit(job.id)
             elif job.state == JobState.FAILED:
                 self.noticed.emit(f"{name} failed: {job.error}", Tone.BAD)
+            self.refresh_circuits()
 
     # ---- settings and circuits ----
 
