@@ -97,12 +97,11 @@ class TestStates:
     ) -> None:
         ending = fakes.device(state="restarting")
         engine.push(fakes.update(time.monotonic_ns(), identity=replace(engine.identity, devices=(ending,))))
-        card = window.devices.cards["cpu"]
-        qtbot.waitUntil(lambda: card._state.text() == "restarting", timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: window.devices.cards["cpu"]._state.text() == "restarting", timeout=WAIT_MS)
         window.top.buttons[Action.STOP].click()
         qtbot.waitUntil(lambda: window.top.pill.word == "Stopped", timeout=WAIT_MS)
-        assert card._state.isHidden()
-        qtbot.waitUntil(lambda: card._busy.isHidden(), timeout=WAIT_MS)
+        assert window.devices.cards["cpu"]._state.isHidden()
+        qtbot.waitUntil(lambda: window.devices.cards["cpu"]._busy.isHidden(), timeout=WAIT_MS)
 
     def test_another_build_is_said_with_a_restart(
         self, open_window: OpenWindow, engine: FakeEngine, qtbot: QtBot
