@@ -298,6 +298,7 @@ class Controller(QObject):
                 self.completed.emit(job.id)
             elif job.state == JobState.FAILED:
                 self.noticed.emit(f"{name} failed: {job.error}", Tone.BAD)
+            self.refresh_circuits()
 
     # ---- settings and circuits ----
 
@@ -319,7 +320,9 @@ class Controller(QObject):
 
     def register(self, key: str) -> None:
         def registered(circuit: CircuitInfo) -> None:
-            self.noticed.emit(f"Registered {circuit.name}: {circuit.curve}, domain {circuit.domain_size:,}.", Tone.GOOD)
+            self.noticed.emit(
+                f"Registered {circuit.name}: {words.curve(circuit.curve)}, domain {circuit.domain_size:,}.", Tone.GOOD
+            )
             self.refresh_circuits()
 
         self._bridge.ask(lambda c: c.register_circuit(key), registered, self._complain)

@@ -92,6 +92,17 @@ class TestStates:
         qtbot.waitUntil(lambda: window.session.identity is not None, timeout=WAIT_MS)
         assert engine.calls == ["stop", "start"]
 
+    def test_a_device_of_a_stopped_engine_has_no_state(
+        self, window: MainWindow, engine: FakeEngine, qtbot: QtBot
+    ) -> None:
+        ending = fakes.device(state="restarting")
+        engine.push(fakes.update(time.monotonic_ns(), identity=replace(engine.identity, devices=(ending,))))
+        qtbot.waitUntil(lambda: window.devices.cards["cpu"]._state.text() == "restarting", timeout=WAIT_MS)
+        window.top.buttons[Action.STOP].click()
+        qtbot.waitUntil(lambda: window.top.pill.word == "Stopped", timeout=WAIT_MS)
+        assert window.devices.cards["cpu"]._state.isHidden()
+        qtbot.waitUntil(lambda: window.devices.cards["cpu"]._busy.isHidden(), timeout=WAIT_MS)
+
     def test_another_build_is_said_with_a_restart(
         self, open_window: OpenWindow, engine: FakeEngine, qtbot: QtBot
     ) -> None:
