@@ -14,7 +14,7 @@ import hashlib
 import os
 import sysconfig
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from ctypes import POINTER, c_char_p, c_int, c_int64, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
@@ -177,10 +177,23 @@ class NativeLibrary:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._dll = ctypes.CDLL(str(path))
-        for name, (result, arguments) in _SIGNATURES.items():
+        self.bind(_SIGNATURES)
+
+    def bind(self, signatures: Mapping[str, tuple[Any, tuple[Any, ...]]]) -> None:
+        """Declares result and arguments of functions; for parts of cuzk.h that are bound in modules of their own."""
+        for name, (result, arguments) in signatures.items():
             function = getattr(self._dll, f"cuzk_{name}")
             function.restype = result
             function.argtypes = arguments
+
+    def number(self, name: str, *arguments: int) -> int:
+        """Calls a function that returns a number."""
+        return int(getattr(self._dll, f"cuzk_{name}")(*arguments))
+
+    def invoke(self, name: str, *arguments: Any) -> bool:
+        """Calls a function that returns a status, with data and a ``Call`` as they are: True for CUZK_OK, False for
+        CUZK_E_DATA."""
+        return self._run(name, *map(_argument, arguments))
 
     # ---- library ----
 
@@ -483,6 +496,12 @@ def aligned(nbytes: int) -> npt.NDArray[np.uint8]:
     memory = np.empty(nbytes + 64, np.uint8)
     start = -memory.ctypes.data % 64
     return memory[start : start + nbytes]
+
+
+def _argument(value: Any) -> Any:
+    if isinstance(value, Call):
+        return value.reference
+    return _pointer(value) if isinstance(value, (np.ndarray, bytes, bytearray, memoryview)) else value
 
 
 def _call(call: Call | None) -> Any:
