@@ -63,7 +63,11 @@ class LocalEngine:
         raised; the others are cancelled, and the engine is of no use then."""
         workers = min(concurrency, int(variation.value(WORKERS_KEY) or value_text(definition(WORKERS_KEY).default)))
         settings = pipeline_settings(variation)
-        crew = Crew(workers, lambda job, worker: self._prove(job, worker, settings), self._cancel.set)
+
+        def work(job: str, worker: int) -> ProofTime:
+            return self._prove(job, worker, settings)
+
+        crew = Crew(workers, work, self._cancel.set)
         self._meter.begin()
         is_reset = reset_resident_peak()
         start = time.monotonic_ns()

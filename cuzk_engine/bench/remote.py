@@ -80,7 +80,7 @@ class RemoteEngine:
         return found
 
     def run(self, variation: Variation, count: int, concurrency: int) -> Round:
-        """``count`` jobs, ``concurrency`` of them in the engine at once. Raises CuzkError when one does not complete."""
+        """``count`` jobs, ``concurrency`` of them in the engine at once. Raises CuzkError when one fails."""
         self._apply(variation)
         crew: Crew[int, tuple[str, ProofTime]] = Crew(min(count, concurrency), self._prove, self._stop)
         self._listener.begin()
@@ -207,9 +207,12 @@ class _Listener:
             self.meter.set_used(used)
         if update.events.dropped:
             self.meter.lose()
-        for event in (*update.events.spans, *update.events.allocations):
-            self.meter(event)
-        resident = [nbytes for pid in self._pids if (nbytes := resident_now(Path(f"/proc/{pid}"))) is not None]
+        for span in update.events.spans:
+            self.meter(span)
+        for allocation in update.events.allocations:
+            self.meter(allocation)
+        sizes = [resident_now(Path(f"/proc/{pid}")) for pid in self._pids]
+        resident = [size for size in sizes if size is not None]
         with self._changed:
             self._ended.update(job.id for job in update.jobs if job.state.ended)
             if resident:
@@ -233,7 +236,7 @@ def _uninterrupted() -> Iterator[None]:
     def keep(number: int, frame: FrameType | None) -> None:
         caught.append(number)
 
-    before = {number: signal.signal(number, keep) for number in (signal.SIGINT, signal.SIGTERM)}
+    before: dict[int, Any] = {number: signal.signal(number, keep) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:

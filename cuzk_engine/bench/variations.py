@@ -47,7 +47,9 @@ def parse_variations(words: Sequence[str]) -> list[Variation]:
     for word in words:
         name, sign, values = word.partition("=")
         if not sign or not values:
-            raise UsageError(f'--vary: "{word}" is not understood, expected a setting and its values, as in workers=1,2')
+            raise UsageError(
+                f'--vary: "{word}" is not understood, expected a setting and its values, as in workers=1,2'
+            )
         key = _key(name)
         if key in axes:
             raise UsageError(f"--vary: {name} is given twice")
