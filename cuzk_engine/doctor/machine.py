@@ -23,8 +23,6 @@ def python() -> Check:
     from cuzk_engine.build import build_id
 
     found = f"{platform.python_version()} ({sys.executable}), cuzk {__version__}, build {build_id()}"
-    if sys.version_info < (3, 11):
-        return problem("python", found, "install Python 3.11 or newer")
     return ok("python", found)
 
 

@@ -3,8 +3,8 @@
     python -m tests.support.selftest_vectors FILE
 
 The pairings' answers come from snarkjs: `vk_alphabeta_12` of the verification keys under tests/data. snarkjs stops at a
-multiple of the exponent (q^12 - 1) / r, whose factor is taken out here with py_ecc's arithmetic. The file's form stands in
-native_selftest.cpp.
+multiple of the exponent (q^12 - 1) / r, whose factor is taken out here with py_ecc's arithmetic. The file's form stands
+in native_selftest.cpp.
 """
 
 from __future__ import annotations
