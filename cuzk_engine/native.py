@@ -14,7 +14,7 @@ import hashlib
 import os
 import sysconfig
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from ctypes import POINTER, c_char_p, c_int, c_int64, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
@@ -26,6 +26,8 @@ import numpy.typing as npt
 
 from cuzk_engine.curves import Curve
 from cuzk_engine.errors import CancelledError, NativeLibraryError
+from cuzk_engine.native_setup import SIGNATURES as _SETUP_SIGNATURES
+from cuzk_engine.native_setup import SetupFunctions
 
 Data: TypeAlias = Any
 """A C-contiguous NumPy array, an object with the buffer protocol, an address, or None for a null pointer."""
@@ -168,7 +170,7 @@ class Call:
             yield NativeSpan(SpanKind(span.kind), span.detail, span.start_ns, span.end_ns)
 
 
-class NativeLibrary:
+class NativeLibrary(SetupFunctions):
     """Every function of ``cuzk.h``, by its name without ``cuzk_``.
 
     A cancelled call raises CancelledError; arguments or scratch that the library refuses raise NativeCallError.
@@ -177,23 +179,10 @@ class NativeLibrary:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._dll = ctypes.CDLL(str(path))
-        self.bind(_SIGNATURES)
-
-    def bind(self, signatures: Mapping[str, tuple[Any, tuple[Any, ...]]]) -> None:
-        """Declares result and arguments of functions; for parts of cuzk.h that are bound in modules of their own."""
-        for name, (result, arguments) in signatures.items():
+        for name, (result, arguments) in _SIGNATURES.items():
             function = getattr(self._dll, f"cuzk_{name}")
             function.restype = result
             function.argtypes = arguments
-
-    def number(self, name: str, *arguments: int) -> int:
-        """Calls a function that returns a number."""
-        return int(getattr(self._dll, f"cuzk_{name}")(*arguments))
-
-    def invoke(self, name: str, *arguments: Any) -> bool:
-        """Calls a function that returns a status, with data and a ``Call`` as they are: True for CUZK_OK, False for
-        CUZK_E_DATA."""
-        return self._run(name, *map(_argument, arguments))
 
     # ---- library ----
 
@@ -390,6 +379,16 @@ class NativeLibrary:
         """e(p, q): 12 plain Fq coefficients."""
         self._run("pairing", curve.id, _pointer(p), _pointer(q), _pointer(out), _call(call))
 
+    def number(self, name: str, *arguments: int) -> int:
+        return int(getattr(self._dll, f"cuzk_{name}")(*arguments))
+
+    def invoke(self, name: str, *arguments: Any) -> bool:
+        return self._run(name, *map(_argument, arguments))
+
+    def invoke_sound(self, name: str, *arguments: Any) -> None:
+        if not self.invoke(name, *arguments):
+            raise NativeCallError(f"cuzk_{name}", Status.DATA)
+
     def _run(self, name: str, *arguments: Any) -> bool:
         """True for CUZK_OK, False for CUZK_E_DATA."""
         status = Status(getattr(self._dll, f"cuzk_{name}")(*arguments))
@@ -425,6 +424,7 @@ _SIGNATURES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "msm_reference": (c_int, (c_int, c_int, _P, _P, c_uint64, _P)),
     "pairing_check": (c_int, (c_int, _P, _P, c_uint64, _P, _P)),
     "pairing": (c_int, (c_int, _P, _P, _P, _P)),
+    **_SETUP_SIGNATURES,
 }
 
 

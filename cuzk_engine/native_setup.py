@@ -1,98 +1,94 @@
-"""The parts of the native library that make keys: multiples of one point, and Fr at the secret point.
+"""The native library's functions that make keys: multiples of one point, and Fr at the secret point.
 
-Elements of Fr are in Montgomery form unless said otherwise; ``SetupLibrary.element`` makes one from an integer.
+Methods of ``native.NativeLibrary``: data as arrays, buffers or addresses, for whose size the caller answers. Elements
+of Fr are in Montgomery form unless said otherwise.
 """
 
 from __future__ import annotations
 
 import ctypes
 from ctypes import c_int, c_uint32, c_uint64, c_void_p
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
 
 from cuzk_engine.curves import Curve
-from cuzk_engine.native import Call, Data, Group, NativeCallError, NativeLibrary, Status, aligned
 
-_MIN_WINDOW: Final = 4
-_MAX_WINDOW: Final = 16
+if TYPE_CHECKING:
+    from cuzk_engine.native import Call, Data, Group
+
+    Bytes = npt.NDArray[np.uint8]
 
 
-class FixedBase:
-    """A table of multiples of one point, and the scratch for many products with it. Not for two threads at once."""
+def fr_element(curve: Curve, value: int) -> bytes:
+    """An integer as an element of Fr."""
+    return ((value << 256) % curve.r).to_bytes(32, "little")
 
-    def __init__(
+
+class SetupFunctions:
+    """The part of ``native.NativeLibrary`` that this module describes."""
+
+    def number(self, name: str, *arguments: int) -> int:
+        """Calls a function that returns a number."""
+        raise NotImplementedError
+
+    def invoke(self, name: str, *arguments: Any) -> bool:
+        """Calls a function that returns a status, with data and a ``Call`` as they are: True for CUZK_OK, False for
+        CUZK_E_DATA."""
+        raise NotImplementedError
+
+    def invoke_sound(self, name: str, *arguments: Any) -> None:
+        """The same where CUZK_E_DATA is a fault of the program."""
+        raise NotImplementedError
+
+    def fixed_base_table_bytes(self, curve: Curve, group: Group, window: int) -> int:
+        return self.number("fixed_base_table_bytes", curve.id, group, window)
+
+    def fixed_base_scratch_bytes(self, curve: Curve, group: Group, window: int, threads: int = 0) -> int:
+        return self.number("fixed_base_scratch_bytes", curve.id, group, window, threads)
+
+    def fixed_base_table(
+        self, curve: Curve, group: Group, point: Data, window: int, table: Data, scratch: Bytes, call: Call
+    ) -> None:
+        """Fills the table of multiples of an affine point."""
+        self.invoke("fixed_base_table", curve.id, group, point, window, table, scratch, scratch.nbytes, call)
+
+    def fixed_base_multiply(
         self,
-        library: SetupLibrary,
         curve: Curve,
         group: Group,
-        point: Data,
+        table: Data,
+        window: int,
+        scalars: Data,
         n: int,
-        threads: int = 0,
-        window: int | None = None,
-    ) -> None:
-        """``point``: affine. ``n``: how many products are to come, which decides on the size of the table where
-        ``window``, the bits of a digit from 2 to 16, does not."""
-        self._library, self._curve, self._group, self._threads = library, curve, group, threads
-        self._window = best_window(n) if window is None else window
-        self._table = aligned(library.number("fixed_base_table_bytes", curve.id, group, self._window))
-        self._scratch = aligned(library.number("fixed_base_scratch_bytes", curve.id, group, self._window, threads))
-        library.invoke(
-            "fixed_base_table",
-            curve.id,
-            group,
-            point,
-            self._window,
-            self._table,
-            self._scratch,
-            self._scratch.nbytes,
-            Call(threads),
-        )
-
-    def multiply(self, scalars: Data, n: int, out: Data, call: Call | None = None) -> None:
-        """out[i] = scalars[i] * point, affine; scalars plain and below r (NativeCallError otherwise).
-
-        ``call``: with the number of threads that the table was made with.
-        """
+        out: Data,
+        scratch: Bytes,
+        call: Call,
+    ) -> int | None:
+        """out[i] = scalars[i] * point; the number of the first scalar that is not below r."""
         bad = c_uint64()
-        arguments = (scalars, n, out, self._scratch, self._scratch.nbytes, ctypes.byref(bad))
-        call = Call(self._threads) if call is None else call
-        fine = self._library.invoke(
-            "fixed_base_multiply", self._curve.id, self._group, self._table, self._window, *arguments, call
-        )
-        if not fine:
-            raise NativeCallError("cuzk_fixed_base_multiply", Status.DATA)
-
-
-class SetupLibrary:
-    """Key generation of ``cuzk.h``, by its names without ``cuzk_``."""
-
-    def __init__(self, library: NativeLibrary) -> None:
-        self.library = library
-        library.bind(_SIGNATURES)
-        self.invoke, self.number = library.invoke, library.number
-
-    @staticmethod
-    def element(curve: Curve, value: int) -> bytes:
-        """An integer as an element of Fr."""
-        return ((value << 256) % curve.r).to_bytes(32, "little")
+        arguments = (table, window, scalars, n, out, scratch, scratch.nbytes, ctypes.byref(bad), call)
+        return None if self.invoke("fixed_base_multiply", curve.id, group, *arguments) else bad.value
 
     def fr_powers(self, curve: Curve, x: int, first: int, n: int, out: Data, call: Call) -> None:
         """out[i] = first * x^i."""
-        self.invoke("fr_powers", curve.id, self.element(curve, x), self.element(curve, first), n, out, call)
+        self.invoke("fr_powers", curve.id, fr_element(curve, x), fr_element(curve, first), n, out, call)
 
     def fr_chain(self, curve: Curve, x: int, k: int, n: int, out: Data, call: Call) -> None:
         """out[0] = x^2 + k, and so on, each from the one before."""
-        self.invoke("fr_chain", curve.id, self.element(curve, x), self.element(curve, k), n, out, call)
+        self.invoke("fr_chain", curve.id, fr_element(curve, x), fr_element(curve, k), n, out, call)
 
     def fr_lagrange(self, curve: Curve, w: int, x: int, k: int, begin: int, n: int, out: Data, call: Call) -> bool:
         """out[i] = k w^j / (x - w^j), j = begin + i; False when x is one of these w^j."""
-        root, point, factor = (self.element(curve, value) for value in (w, x, k))
+        root, point, factor = (fr_element(curve, value) for value in (w, x, k))
         return self.invoke("fr_lagrange", curve.id, root, point, factor, begin, n, out, call)
 
     def fr_combine(
         self, curve: Curve, out: Data, vectors: tuple[Data, Data, Data], k: tuple[int, int, int], n: int, call: Call
     ) -> None:
         """out[i] = the sum of k[j] * vectors[j][i], in the vectors' form."""
-        factors = b"".join(self.element(curve, value) for value in k)
+        factors = b"".join(fr_element(curve, value) for value in k)
         self.invoke("fr_combine", curve.id, out, *vectors, factors, n, call)
 
     def r1cs_check(
@@ -116,8 +112,7 @@ class SetupLibrary:
     ) -> None:
         """columns[m][s] = the sum over all rows i of matrix m's coefficient at (i, s) times basis[i], plain."""
         arguments = (section, nbytes, constraints, wires, basis, *columns, call)
-        if not self.invoke("r1cs_columns", curve.id, *arguments):
-            raise NativeCallError("cuzk_r1cs_columns", Status.DATA)
+        self.invoke_sound("r1cs_columns", curve.id, *arguments)
 
     def r1cs_coefficients(
         self,
@@ -133,18 +128,12 @@ class SetupLibrary:
         """Fills ``entries`` with whole rows from ``at`` = (offset, row); how many entries, and where to go on."""
         offset, row, count = c_uint64(at[0]), c_uint64(at[1]), c_uint64()
         places = (ctypes.byref(offset), ctypes.byref(row), entries, capacity, ctypes.byref(count), call)
-        if not self.invoke("r1cs_coefficients", curve.id, section, nbytes, constraints, *places):
-            raise NativeCallError("cuzk_r1cs_coefficients", Status.DATA)
+        self.invoke_sound("r1cs_coefficients", curve.id, section, nbytes, constraints, *places)
         return count.value, (offset.value, row.value)
 
 
-def best_window(n: int) -> int:
-    """Bits of a digit for n products: the fewest additions, those that fill the table included."""
-    return min(range(_MIN_WINDOW, _MAX_WINDOW + 1), key=lambda window: (256 // window) * (n + (1 << (window - 1))))
-
-
 _P = c_void_p
-_SIGNATURES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
+SIGNATURES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "fixed_base_table_bytes": (c_uint64, (c_int, c_int, c_uint32)),
     "fixed_base_scratch_bytes": (c_uint64, (c_int, c_int, c_uint32, c_uint32)),
     "fixed_base_table": (c_int, (c_int, c_int, _P, c_uint32, _P, _P, c_uint64, _P)),

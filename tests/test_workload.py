@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
+import json
+import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,12 +17,14 @@ from cuzk_engine.errors import CuzkError, UsageError
 from cuzk_engine.formats.r1cs import CsrMatrix, R1cs, first_unsatisfied
 from cuzk_engine.formats.source import SourceFile
 from cuzk_engine.formats.wtns import Witness
+from cuzk_engine.formats.zkey import ZKey
 from cuzk_engine.native import library
-from cuzk_engine.workload.make import in_memory, write_folder
+from cuzk_engine.workload.make import in_memory, verification_key_json, write_folder
 from cuzk_engine.workload.profiles import make_circuit
 from cuzk_engine.workload.rows import Circuit
 from cuzk_engine.workload.sha256 import INITIAL, K, message_of
 from tests.formats.builders import memory_below
+from tests.support.cases import SMALL_CASES, Case
 from tests.support.keys import open_zkey
 from tests.support.native_proof import NativeProof
 
@@ -234,6 +239,12 @@ def test_files_larger_than_the_memory_they_take(profile: str) -> None:
     assert witness.size == 12 + 24 + 40 + 32 * circuit.n_wires
 
 
+@pytest.mark.parametrize("item", SMALL_CASES, ids=str)
+def test_the_verification_key_is_the_one_that_snarkjs_exports(item: Case) -> None:
+    made = verification_key_json(ZKey.open(item.path("circuit.zkey")))
+    assert json.loads(made) == item.json("verification_key.json")
+
+
 # ---- names ----
 
 
@@ -303,6 +314,29 @@ def test_a_folder_gets_all_files_or_none(tmp_path, monkeypatch) -> None:
             write_folder(make_circuit("chain:2^5", BN254), place, progress=stop)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert not (tmp_path / "other").exists()
+
+
+def test_a_folder_in_the_place_of_a_file(tmp_path) -> None:
+    (tmp_path / "circuit.zkey").mkdir()
+    with pytest.raises(CuzkError, match=r"circuit\.zkey: cannot be written: is a folder"):
+        write_folder(make_circuit("chain:2^3", BN254), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["circuit.zkey"]
+
+
+def test_a_full_disk_names_the_file_that_was_asked_for(tmp_path, monkeypatch) -> None:
+    write = os.write
+
+    def full(descriptor: int, data: bytes | memoryview) -> int:
+        if bytes(data[:4]) == b"zkey":
+            raise OSError(errno.ENOSPC, "full")
+        return write(descriptor, data)
+
+    monkeypatch.setattr(os, "write", full)
+    folder = tmp_path / "w"
+    with pytest.raises(CuzkError) as caught:
+        write_folder(make_circuit("chain:2^3", BN254), folder)
+    assert str(caught.value) == f"{folder / 'circuit.zkey'}: cannot be written: no space left on the device"
+    assert not folder.exists()
 
 
 def test_a_folder_that_cannot_be_made(tmp_path) -> None:

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +29,15 @@ _WINDOW_SECONDS: Final = 10.0
 _MAX_LINE: Final = 4000
 
 
+@dataclass(slots=True)
+class _Repeats:
+    """Records of one template in a window."""
+
+    start: float
+    count: int = 0
+    last: logging.LogRecord | None = None
+
+
 class Coalescer(logging.Filter):
     """Lets a message's template through ``burst`` times a window, counts the rest, and says the number afterwards."""
 
@@ -39,27 +49,34 @@ class Coalescer(logging.Filter):
         self._window = window
         self._clock = clock
         self._lock = threading.Lock()
-        self._seen: dict[tuple[str, int, str], tuple[float, int]] = {}  # start of the window, records in it
+        self._seen: dict[tuple[str, int, str], _Repeats] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         if getattr(record, "is_count", False):
             return True
         key = (record.name, record.levelno, str(record.msg))
         with self._lock:
-            start, count = self._seen.get(key, (self._clock(), 0))
-            self._seen[key] = (start, count + 1)
-            return count < self._burst
+            repeats = self._seen.setdefault(key, _Repeats(self._clock()))
+            repeats.count += 1
+            repeats.last = record
+            return repeats.count <= self._burst
 
     def flush(self, logger: logging.Logger) -> None:
         """Ends windows that are over; called now and then."""
         now = self._clock()
         with self._lock:
-            over = [key for key, (start, _) in self._seen.items() if now - start >= self._window]
-            counts = [(key, self._seen.pop(key)[1] - self._burst) for key in over]
-        for (_, level, template), more in counts:
-            if more > 0:
+            over = [key for key, repeats in self._seen.items() if now - repeats.start >= self._window]
+            ended = [self._seen.pop(key) for key in over]
+        for repeats in ended:
+            more = repeats.count - self._burst
+            if more > 0 and repeats.last is not None:
                 logger.log(
-                    level, "%d more like this in %.0f s: %s", more, self._window, template, extra={"is_count": True}
+                    repeats.last.levelno,
+                    "%d more like this in %.0f s, the last: %s",
+                    more,
+                    self._window,
+                    one_line(repeats.last),
+                    extra={"is_count": True},
                 )
 
 

@@ -340,6 +340,9 @@ class Supervisor:
                 self.circuits.used(job.circuit_id)
         if job.error:
             log.warning("job %s failed: %s", job.id, job.error)
+        elif job.state == "completed":
+            seconds = (job.finished_unix_ns - job.started_unix_ns) / 1e9
+            log.info("job %s: %s proved in %.2f s on %s", job.id, job.circuit_name, seconds, job.device)
         else:
             log.info("job %s %s", job.id, job.state)
 

@@ -29,9 +29,9 @@ from cuzk_engine.errors import FormatError
 from cuzk_engine.formats.points import encode_g1, encode_g2
 from cuzk_engine.formats.r1cs import R1cs, R1csHeader, open_header
 from cuzk_engine.formats.source import Bytes, SourceFile
+from cuzk_engine.groth16.fixed_base import FixedBase
 from cuzk_engine.groth16.toxic import ToxicWaste
 from cuzk_engine.native import Call, Field, FieldOp, Group, NativeCallError, Status, aligned
-from cuzk_engine.native_setup import FixedBase, SetupLibrary
 
 Scalars = npt.NDArray[np.uint64]  # (n, 4), plain
 Progress = Callable[[str, float], None]
@@ -59,7 +59,7 @@ class System:
         container, header = open_header(source)
         check_domain(source.path, header)
         section = container.view(2)
-        library = SetupLibrary(native.library())
+        library = native.library()
         arguments = (header.curve, section, section.size, header.n_constraints, header.n_wires, Call(threads))
         terms = library.r1cs_check(*arguments)
         if terms is None:
@@ -120,8 +120,7 @@ class KeyMaker:
         n_vars, n_public = system.header.n_wires, system.header.n_public
         self._total = 3 * n_vars + system.domain_size + _G2_WEIGHT * n_vars
         self._done = 0
-        self._native = native.library()
-        self._library = SetupLibrary(self._native)
+        self._library = native.library()
         self._report("constraints")
         self.u, self.v, self._w = self._columns()
         curve = self.curve
@@ -267,7 +266,7 @@ class KeyMaker:
         return out
 
     def _field(self, op: FieldOp, out: Any, a: Any, b: Any = None) -> None:
-        self._native.field_op(self.curve, Field.FR, op, out, a, b, len(out), self._call())
+        self._library.field_op(self.curve, Field.FR, op, out, a, b, len(out), self._call())
 
 
 def whole(scalars: Scalars) -> Iterator[Scalars]:

@@ -10,7 +10,6 @@ import numpy as np
 from cuzk_engine import native
 from cuzk_engine.curves import Curve
 from cuzk_engine.native import Call, Field, FieldOp
-from cuzk_engine.native_setup import SetupLibrary
 from cuzk_engine.workload.field import Vectors, constants, random_elements
 from cuzk_engine.workload.rows import Circuit, Piece, RowBuilder, Values, local
 
@@ -29,12 +28,12 @@ def chain(log_domain: int, curve: Curve) -> Circuit:
     pieces = (Piece(rows.template(), first, 1, steps - 1), Piece(end.template(), first + steps - 1))
 
     def walk() -> Iterator[Values]:
-        library = SetupLibrary(native.library())
+        library = native.library()
         x = _CHAIN_START
         for begin in range(0, steps, _CHUNK):
             out = np.empty((min(_CHUNK, steps - begin), 4), np.uint64)
             library.fr_chain(curve, x, _CHAIN_STEP, len(out), out, Call(1))
-            library.library.field_op(curve, Field.FR, FieldOp.FROM_MONT, out, out, None, len(out), Call())
+            library.field_op(curve, Field.FR, FieldOp.FROM_MONT, out, out, None, len(out), Call())
             x = int.from_bytes(out[-1].tobytes(), "little")
             yield out
 

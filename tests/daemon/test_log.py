@@ -67,7 +67,7 @@ def test_repeats_are_counted() -> None:
     assert seen == ["job 0 failed", "job 1 failed", "job 2 failed", "something else"]
     now = 11.0
     coalescer.flush(logger)
-    assert seen[4:] == ["997 more like this in 10 s: job %d failed"]
+    assert seen[4:] == ["997 more like this in 10 s, the last: job 999 failed"]
     logger.warning("job %d failed", 1001)
     assert seen[-1] == "job 1001 failed"
     logger.filters.clear()

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from cuzk_engine.curves import BN254, CURVES
 from cuzk_engine.errors import CancelledError
+from cuzk_engine.groth16.fixed_base import FixedBase, best_window
 from cuzk_engine.native import Call, Group, NativeCallError, NativeLibrary, PointOp, Status, aligned
-from cuzk_engine.native_setup import FixedBase, SetupLibrary, best_window
 from tests.support.arithmetic import Array, CurveMath, encode_scalars
 
 groups = pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def base_point(math: CurveMath, k: int = 1) -> Array:
 def multiply(
     native: NativeLibrary, math: CurveMath, point: Array, scalars: list[int], window: int | None, threads: int = 0
 ) -> Array:
-    base = FixedBase(SetupLibrary(native), math.curve, math.group, point, len(scalars), threads, window)
+    base = FixedBase(native, math.curve, math.group, point, len(scalars), threads, window)
     out = np.full((len(scalars), math.nbytes), 0x5A, np.uint8)
     base.multiply(encode_scalars(scalars), len(scalars), out)
     return out
@@ -115,7 +115,6 @@ def test_a_scalar_that_is_not_below_the_order(native: NativeLibrary) -> None:
 
 
 def native_number(native: NativeLibrary, name: str, *arguments: int) -> int:
-    SetupLibrary(native)
     return native.number(name, BN254.id, Group.G1, *arguments)
 
 
@@ -125,7 +124,7 @@ def test_refused_arguments(native: NativeLibrary) -> None:
         assert native_number(native, "fixed_base_table_bytes", window) == 0
         assert native_number(native, "fixed_base_scratch_bytes", window, 1) == 0
         with pytest.raises(NativeCallError):
-            FixedBase(SetupLibrary(native), BN254, Group.G1, base_point(math), 10, 1, window)
+            FixedBase(native, BN254, Group.G1, base_point(math), 10, 1, window)
     small = aligned(64)
     table = aligned(native_number(native, "fixed_base_table_bytes", 4))
     arguments = (BN254.id, Group.G1, base_point(math), 4, table, small, small.nbytes, Call())
@@ -136,7 +135,7 @@ def test_refused_arguments(native: NativeLibrary) -> None:
 
 def test_cancelled(native: NativeLibrary) -> None:
     math = CurveMath(BN254, Group.G1)
-    base = FixedBase(SetupLibrary(native), BN254, Group.G1, base_point(math), 10, 1, 4)
+    base = FixedBase(native, BN254, Group.G1, base_point(math), 10, 1, 4)
     flag = np.ones(1, np.int32)
     out = np.empty((10, 64), np.uint8)
     with pytest.raises(CancelledError):

@@ -11,7 +11,6 @@ import pytest
 from cuzk_engine.curves import CURVES, Curve
 from cuzk_engine.errors import CancelledError
 from cuzk_engine.native import Call, Field, NativeCallError, NativeLibrary, Status, aligned
-from cuzk_engine.native_setup import SetupLibrary
 from tests.formats.builders import Parts, Row, r1cs
 from tests.support.arithmetic import Array, FieldMath, encode_scalars
 
@@ -19,8 +18,8 @@ curves = pytest.mark.parametrize("curve", CURVES, ids=lambda curve: curve.name)
 
 
 @pytest.fixture
-def library(native: NativeLibrary) -> SetupLibrary:
-    return SetupLibrary(native)
+def library(native: NativeLibrary) -> NativeLibrary:
+    return native
 
 
 def fr(curve: Curve) -> FieldMath:
@@ -33,7 +32,7 @@ def omega(curve: Curve, log_n: int) -> int:
 
 @curves
 @pytest.mark.parametrize("n", [0, 1, 5, 5000])
-def test_powers(library: SetupLibrary, curve: Curve, n: int) -> None:
+def test_powers(library: NativeLibrary, curve: Curve, n: int) -> None:
     x, first = random.Random(n).randrange(curve.r), 12345
     out = aligned(32 * n)
     library.fr_powers(curve, x, first, n, out, Call())
@@ -41,7 +40,7 @@ def test_powers(library: SetupLibrary, curve: Curve, n: int) -> None:
 
 
 @curves
-def test_chain(library: SetupLibrary, curve: Curve) -> None:
+def test_chain(library: NativeLibrary, curve: Curve) -> None:
     out = aligned(32 * 300)
     library.fr_chain(curve, 3, 5, 300, out, Call())
     expected, x = [], 3
@@ -55,7 +54,7 @@ def test_chain(library: SetupLibrary, curve: Curve) -> None:
 @pytest.mark.parametrize(
     ("log_n", "begin", "n"), [(0, 0, 1), (1, 0, 2), (5, 0, 32), (5, 7, 20), (13, 0, 8192), (20, 999_999, 600)]
 )
-def test_lagrange(library: SetupLibrary, curve: Curve, log_n: int, begin: int, n: int) -> None:
+def test_lagrange(library: NativeLibrary, curve: Curve, log_n: int, begin: int, n: int) -> None:
     r, size = curve.r, 1 << log_n
     x = random.Random(log_n).randrange(r)
     out = aligned(32 * n)
@@ -73,7 +72,7 @@ def test_lagrange(library: SetupLibrary, curve: Curve, log_n: int, begin: int, n
 
 
 @curves
-def test_lagrange_at_a_point_of_the_domain(library: SetupLibrary, curve: Curve) -> None:
+def test_lagrange_at_a_point_of_the_domain(library: NativeLibrary, curve: Curve) -> None:
     out = aligned(32 * 16)
     w = omega(curve, 4)
     assert not library.fr_lagrange(curve, w, pow(w, 11, curve.r), 1, 0, 16, out, Call())
@@ -81,7 +80,7 @@ def test_lagrange_at_a_point_of_the_domain(library: SetupLibrary, curve: Curve) 
 
 
 @curves
-def test_combine(library: SetupLibrary, curve: Curve) -> None:
+def test_combine(library: NativeLibrary, curve: Curve) -> None:
     rng, n = random.Random(1), 3000
     vectors = [[rng.randrange(curve.r) for _ in range(n)] for _ in range(3)]
     k = (rng.randrange(curve.r), 0, curve.r - 1)
@@ -105,7 +104,7 @@ def section(curve: Curve, rows: list[Row], n_wires: int) -> Array:
 
 
 @curves
-def test_check_counts_terms(library: SetupLibrary, curve: Curve) -> None:
+def test_check_counts_terms(library: NativeLibrary, curve: Curve) -> None:
     rows = random_system(curve, 100, 20)
     data = section(curve, rows, 20)
     expected = tuple(sum(len(row[matrix]) for row in rows) for matrix in range(3))
@@ -113,7 +112,7 @@ def test_check_counts_terms(library: SetupLibrary, curve: Curve) -> None:
 
 
 @curves
-def test_check_finds_every_damage(library: SetupLibrary, curve: Curve) -> None:
+def test_check_finds_every_damage(library: NativeLibrary, curve: Curve) -> None:
     rows: list[Row] = [([(0, 1)], [(1, 2)], [(2, 3)]), ([], [], [(3, curve.r - 1)])]
     data = section(curve, rows, 4)
     size = data.size
@@ -133,7 +132,7 @@ def test_check_finds_every_damage(library: SetupLibrary, curve: Curve) -> None:
 
 @curves
 @pytest.mark.parametrize("threads", [1, 2, 5])
-def test_columns(library: SetupLibrary, curve: Curve, threads: int) -> None:
+def test_columns(library: NativeLibrary, curve: Curve, threads: int) -> None:
     n_rows, n_wires = 200, 31
     rows = random_system(curve, n_rows, n_wires)
     data = section(curve, rows, n_wires)
@@ -153,7 +152,7 @@ def test_columns(library: SetupLibrary, curve: Curve, threads: int) -> None:
 
 
 @curves
-def test_columns_of_a_damaged_section(library: SetupLibrary, curve: Curve) -> None:
+def test_columns_of_a_damaged_section(library: NativeLibrary, curve: Curve) -> None:
     rows = random_system(curve, 50, 9)
     data = section(curve, rows, 9)
     basis = np.zeros((50, 32), np.uint8)
@@ -167,7 +166,7 @@ def test_columns_of_a_damaged_section(library: SetupLibrary, curve: Curve) -> No
 
 @curves
 @pytest.mark.parametrize("capacity", [14, 20, 1000])
-def test_coefficients(library: SetupLibrary, curve: Curve, capacity: int) -> None:
+def test_coefficients(library: NativeLibrary, curve: Curve, capacity: int) -> None:
     rows = random_system(curve, 60, 9)
     data = section(curve, rows, 9)
     buffer, parts, at = np.empty((capacity, 44), np.uint8), [], (0, 0)
@@ -184,7 +183,7 @@ def test_coefficients(library: SetupLibrary, curve: Curve, capacity: int) -> Non
 
 
 @curves
-def test_coefficients_without_room_for_a_row(library: SetupLibrary, curve: Curve) -> None:
+def test_coefficients_without_room_for_a_row(library: NativeLibrary, curve: Curve) -> None:
     data = section(curve, [([(0, 1)] * 3, [(0, 1)] * 2, [])], 1)
     buffer = np.empty((4, 44), np.uint8)
     with pytest.raises(NativeCallError) as caught:
@@ -193,7 +192,7 @@ def test_coefficients_without_room_for_a_row(library: SetupLibrary, curve: Curve
 
 
 @curves
-def test_cancelled(library: SetupLibrary, curve: Curve) -> None:
+def test_cancelled(library: NativeLibrary, curve: Curve) -> None:
     flag = np.ones(1, np.int32)
     call = Call(1, flag.ctypes.data)
     out = [aligned(32 * 4096) for _ in range(3)]

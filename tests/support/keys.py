@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from cuzk_engine.formats.source import SourceFile
+from cuzk_engine.formats.source import BytesLike, SourceFile
 from cuzk_engine.formats.zkey import ZKey
 from cuzk_engine.groth16.layouts import write_params, write_zkey
 from cuzk_engine.groth16.setup import System
@@ -27,5 +27,5 @@ def params_bytes(system: System, seed: str = "test") -> bytes:
     return stream.getvalue()
 
 
-def open_zkey(data: bytes) -> ZKey:
+def open_zkey(data: BytesLike) -> ZKey:
     return ZKey.from_source(SourceFile.from_buffer(data, "test.zkey"))
