@@ -68,6 +68,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=15.0)
     parser.add_argument("--kernels", type=int, default=40)
     arguments = parser.parse_args()
+    sys.setswitchinterval(0.001)  # as the window's own main does
     app = QApplication(["gui_stall"])
     with own_home() as home, _engine(arguments.engine, arguments.kernels) as engine:
         result = _measure(app, engine, home, arguments)

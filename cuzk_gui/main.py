@@ -44,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _window(*, start: bool) -> int:
+    sys.setswitchinterval(0.001)  # the window's thread shall not wait long for the one that unpacks telemetry
     quit_now: list[Callable[[], None]] = []
 
     def on_signal(*_args: object) -> None:

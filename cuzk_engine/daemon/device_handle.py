@@ -194,6 +194,8 @@ class DeviceHandle:
             log.exception("device %s sent what was not understood", self.id)
             fault = f"the process of device {self.id} sent what was not understood: {error}"
         was_ready = self.state == "ready"
+        if was_ready:
+            self.state = "restarting"  # it may take a while to end, and takes no orders any more
         self._channel = None
         channel.close()
         self._fail_calls()

@@ -7,6 +7,7 @@ opens the files itself.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import threading
@@ -35,8 +36,9 @@ class AllowedPaths:
     """
 
     def __init__(self, folders: Iterable[str], param_cache: str) -> None:
-        chosen = list(folders) or [str(Path.home()), param_cache, *_demo_folders()]
-        self._folders = [os.path.realpath(os.path.expanduser(folder)) for folder in chosen if folder]
+        chosen = list(folders) or ["~", param_cache, *_demo_folders()]
+        expanded = [os.path.expanduser(folder) for folder in chosen if folder]
+        self._folders = [os.path.realpath(folder) for folder in expanded if not folder.startswith("~")]
 
     def check(self, path: str) -> str:
         """The path without links. Raises RefusedError for one that is not absolute or leads elsewhere; the file
@@ -161,16 +163,21 @@ class Spool:
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = paths.runtime_dir() / "spool" if folder is None else folder
 
+    @property
+    def folder(self) -> Path:
+        return self._folder
+
     def create(self, job_id: str) -> tuple[str, int]:
-        """Path and descriptor of a new file. Raises CuzkError."""
+        """Path and descriptor of a new file. Raises CuzkError, and OSError when the disk is full."""
         paths.ensure_private(self._folder)
         path = self._folder / f"{job_id}.wtns"
         return str(path), os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
     def remove(self, path: str) -> None:
-        """Removes a file of the spool, and nothing else."""
+        """Removes a file of the spool, and nothing else; one that cannot be removed now is removed by ``clean``."""
         if Path(path).parent == self._folder:
-            Path(path).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                Path(path).unlink()
 
     def clean(self, keep: Collection[str]) -> None:
         """Removes what no job needs, as after a crash."""

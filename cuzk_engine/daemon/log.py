@@ -151,8 +151,12 @@ class DaemonLog:
         self._coalescer.flush(self.logger)
 
     def timeline(self, event: str, job: str, detail: str, time_ns: int | None = None) -> None:
-        """A line that operators grep: on standard error in the foreground, in the log file of a detached daemon."""
+        """A line that operators grep: on standard error in the foreground, in the log file of a detached daemon.
+
+        ``job`` is the caller's text: what would end the line or be obeyed by a terminal becomes "_".
+        """
         elapsed = ((time.monotonic_ns() if time_ns is None else time_ns) - self._started_ns) // 10**6
+        job = "".join(letter if letter.isprintable() else "_" for letter in job)
         line = f"TIMELINE,{elapsed},{event},{job},{detail}"
         if not self._foreground:
             record = {"msg": line, "levelno": logging.INFO, "levelname": "INFO", "is_raw": True}
@@ -177,7 +181,8 @@ class DaemonLog:
 
 
 def one_line(record: logging.LogRecord) -> str:
-    text = " ".join(record.getMessage().split())
+    """The message without line breaks, and without what a terminal would obey: messages quote names of files."""
+    text = "".join(letter if letter.isprintable() else "\ufffd" for letter in " ".join(record.getMessage().split()))
     return text if len(text) <= _MAX_LINE else text[:_MAX_LINE] + "…"
 
 

@@ -45,6 +45,10 @@ class Options:
     ready_fd: int = -1
 
 
+class AlreadyRunningError(DaemonError):
+    """Another process has the lock."""
+
+
 def run_daemon(options: Options) -> int:
     """Runs until it is told to end. Raises CuzkError when it cannot start; an exit code otherwise."""
     _open_standard_streams()
@@ -62,15 +66,18 @@ def run_daemon(options: Options) -> int:
     lock = InstanceLock.take()
     if lock is None:
         known = read_lock().instance
-        raise DaemonError(
+        raise AlreadyRunningError(
             f"the engine is already running at {known.address} (pid {known.pid})"
             if known
             else "the engine is already starting"
         )
+    _end_cleanly_on(signal.SIGTERM, signal.SIGHUP)
     try:
         from cuzk_engine.daemon.server import check_free
 
         check_free(address)  # before anything that takes long
+        # Whoever wants to stop a daemon that is just starting finds it by this.
+        lock.write(_instance(options, str(address), "", time.time_ns()))
         daemon_log = DaemonLog(
             paths.log_dir(),
             level=settings.text("logging.level"),
@@ -93,7 +100,6 @@ async def _serve(options: Options, settings: Settings, lock: InstanceLock, daemo
     from cuzk_engine import paths
     from cuzk_engine.build import build_id
     from cuzk_engine.client.address import parse_address
-    from cuzk_engine.client.instance import Instance
     from cuzk_engine.daemon.access import access_for
     from cuzk_engine.daemon.server import Server
     from cuzk_engine.daemon.store import Store
@@ -101,15 +107,7 @@ async def _serve(options: Options, settings: Settings, lock: InstanceLock, daemo
 
     birth = Birth(build_id(), time.time_ns(), options.started_by, time.monotonic_ns())
     address = parse_address(settings.text("daemon.listen"))
-    instance = Instance(
-        pid=os.getpid(),
-        address=str(address),
-        started_unix_ns=birth.started_unix_ns,
-        build=birth.build,
-        config=os.path.abspath(options.config) if options.config else "",
-        listen=options.listen,
-        started_by=options.started_by,
-    )
+    instance = _instance(options, str(address), birth.build, birth.started_unix_ns)
     lock.write(instance)
     _log_start(settings, instance)
     store = Store(paths.data_dir() / "jobs.sqlite")
@@ -128,6 +126,20 @@ async def _serve(options: Options, settings: Settings, lock: InstanceLock, daemo
         store.close()
     log.info("ended")
     return 0
+
+
+def _instance(options: Options, address: str, build: str, started_unix_ns: int) -> Instance:
+    from cuzk_engine.client.instance import Instance
+
+    return Instance(
+        pid=os.getpid(),
+        address=address,
+        started_unix_ns=started_unix_ns,
+        build=build,
+        config=os.path.abspath(options.config) if options.config else "",
+        listen=options.listen,
+        started_by=options.started_by,
+    )
 
 
 async def _run_parts(
@@ -187,7 +199,7 @@ async def _follow_state(
     while True:
         changed = supervisor.state_changed
         state = supervisor.state
-        with contextlib.suppress(OSError):  # a full disk: the file is information only
+        with contextlib.suppress(DaemonError):  # a full disk: the file is information only
             lock.write(replace(instance, state=state))
         await server.set_serving(state == "ready")
         if state == "ready":
@@ -225,6 +237,16 @@ def _log_start(settings: Settings, instance: Instance) -> None:
     log.info("configuration: %s", settings.path or "none, all defaults")
     for note in settings.notes:
         log.log(logging.INFO if ": used" in note else logging.WARNING, "%s", note)
+
+
+def _end_cleanly_on(*signals: signal.Signals) -> None:
+    """Until the event loop listens for signals, one ends the process as an exit that still gives the lock back."""
+
+    def leave(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    for number in signals:
+        signal.signal(number, leave)
 
 
 def _open_standard_streams() -> None:
@@ -270,7 +292,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return run_daemon(options)
     except CuzkError as error:
-        say_first(options.ready_fd, {"error": str(error)})
+        say_first(options.ready_fd, {"error": str(error), "already": isinstance(error, AlreadyRunningError)})
         print(f"cuzk: error: {error}", file=sys.stderr)
         return error.exit_code
     except Exception as error:

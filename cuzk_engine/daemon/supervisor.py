@@ -227,6 +227,7 @@ class Supervisor:
         if device.is_ready:
             log.info("device %s is ready: %s (pid %d)", device.id, device.info.get("name", ""), device.pid)
         if self.state == "starting" and all(item.state in ("ready", "failed") for item in self.devices):
+            self._warn_of_unknown_devices()
             self.set_state("ready")
         self.jobs.pump()
 
@@ -274,6 +275,14 @@ class Supervisor:
         self.hub.forget_device(device.id)
         self.hub.forget_device("host")  # its buffers for transfers
         self.loaded_keys = {}
+
+    def _warn_of_unknown_devices(self) -> None:
+        """What a device may be called is known only when it has started."""
+        known = {name for device in self.devices for name in device.names}
+        for name in self.settings.device_workers:
+            if name not in known:
+                there = ", ".join(device.id for device in self.devices)
+                log.warning('[devices."%s"] has no effect: this engine has no such device; there is %s', name, there)
 
     def _background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -74,6 +75,31 @@ def test_start_stop_leave_nothing() -> None:
     second = start_daemon()
     assert second.pid != started.pid
     assert stop_daemon().state is ProcessState.STOPPED
+
+
+def test_starts_at_the_same_moment_give_one_daemon() -> None:
+    with ThreadPoolExecutor(3) as pool:
+        started = list(pool.map(lambda _: start_daemon(), range(3)))
+    assert {status.state for status in started} == {ProcessState.READY}
+    assert len({status.pid for status in started}) == 1
+    assert stop_daemon().state is ProcessState.STOPPED
+
+
+def test_a_daemon_that_is_just_starting_can_be_stopped() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        starting = pool.submit(start_daemon)
+        wait_for(lock_path().exists)
+        assert stop_daemon().state is ProcessState.STOPPED
+        assert run_files() == []
+        error = starting.exception()
+    assert error is None or isinstance(error, DaemonError)
+    assert daemon_status().state is ProcessState.STOPPED
+
+
+def test_a_start_elsewhere_names_the_daemon_that_runs() -> None:
+    running = start_daemon()
+    with pytest.raises(DaemonError, match=rf"already running at .*e\.sock \(pid {running.pid}\)"):
+        start_daemon(listen=f"unix://{lock_path().parent}/other.sock")
 
 
 def test_restart_and_if_stale(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,6 +61,11 @@ def test_the_spool_is_private_and_cleans_up(tmp_path: Path) -> None:
     mine.touch()
     spool.remove(str(mine))
     assert mine.exists()
+    stuck = tmp_path / "spool" / "stuck"
+    stuck.mkdir()
+    spool.remove(str(stuck))  # what cannot be removed is no reason to stop
+    spool.remove(kept)
+    assert list((tmp_path / "spool").iterdir()) == [stuck]
 
 
 def test_the_hash_of_a_key_is_that_of_its_reader(tmp_path: Path) -> None:

@@ -92,6 +92,21 @@ def test_a_broken_stream_is_refused_and_leaves_nothing(
     assert not spool.exists() or list(spool.iterdir()) == []
 
 
+def test_a_spool_that_cannot_be_written_is_told(
+    client: EngineClient, witnesses: Witnesses, shared_daemon: Daemon
+) -> None:
+    spool = shared_daemon.home / "run" / "spool"
+    spool.mkdir(mode=0o700, exist_ok=True)
+    spool.rename(spool.with_name("away"))
+    try:
+        spool.symlink_to("/proc/self/task")  # a folder of the daemon's own user in which nobody can make a file
+        with pytest.raises(CuzkError, match="spool: the witness cannot be kept: "):
+            client.submit_stream(witnesses().read_bytes(), key_path=witnesses.key)
+    finally:
+        spool.unlink()
+        spool.with_name("away").rename(spool)
+
+
 def test_cancel_while_waiting(client: EngineClient, witnesses: Witnesses) -> None:
     blockers = [client.submit(key_path=witnesses.key, witness_path=witnesses(seconds=20)) for _ in range(2)]
     for job in blockers:

@@ -131,3 +131,52 @@ def test_a_cancelled_job_is_not_tried_again_when_its_process_dies(tmp_path: Path
         assert device.started == ["a"]
 
     with_manager(tmp_path, check)
+
+
+def test_what_runs_is_listed_however_many_came_after_it(tmp_path: Path) -> None:
+    async def check(manager: JobManager, store: FullStore, device: Device) -> None:
+        jobs = [manager.accept(JobRecord(f"j{number}")) for number in range(6)]
+        assert jobs[0].state is JobState.RUNNING
+        assert [job.id for job in manager.newest(3)] == ["j5", "j4", "j0"]
+        assert [job.id for job in manager.newest(0)] == ["j5", "j4", "j3", "j2", "j1", "j0"]
+        manager.completed("j0", "proof", "public", [])
+        assert [job.id for job in manager.newest(2)] == ["j5", "j1"]
+
+    with_manager(tmp_path, check)
+
+
+def test_a_cancelled_job_does_not_come_back_at_the_next_start(tmp_path: Path) -> None:
+    async def stopped(manager: JobManager, store: FullStore, device: Device) -> None:
+        for name in ("a", "b"):
+            manager.accept(JobRecord(name))
+            if name == "a":
+                manager.cancel("a")  # and the device does not get to it
+                manager.put_back()
+        assert manager.get("a").state is JobState.CANCELLED
+        assert store.get("a").state is JobState.CANCELLED
+
+    async def killed(manager: JobManager, store: FullStore, device: Device) -> None:
+        manager.accept(JobRecord("c"))
+        manager.cancel("c")
+
+    async def started(manager: JobManager, store: FullStore, device: Device) -> None:
+        manager.recover()
+        assert manager.get("c").state is JobState.CANCELLED
+        assert device.started == []
+
+    with_manager(tmp_path, stopped)
+    with_manager(tmp_path / "other", killed)
+    with_manager(tmp_path / "other", started)
+
+
+def test_a_cancelled_job_is_not_tried_again_when_memory_was_short(tmp_path: Path) -> None:
+    async def check(manager: JobManager, store: FullStore, device: Device) -> None:
+        device.workers = 2
+        for name in ("a", "b"):
+            manager.accept(JobRecord(name))
+        manager.cancel("b")
+        manager.failed("b", "short of memory", memory=True)
+        assert manager.get("b").state is JobState.CANCELLED
+        assert device.started == ["a", "b"]
+
+    with_manager(tmp_path, check)

@@ -81,6 +81,14 @@ def test_the_timeline_of_a_detached_daemon_goes_to_the_file(log: DaemonLog) -> N
     assert int(elapsed) >= 0
 
 
+def test_what_callers_name_cannot_add_lines(log: DaemonLog) -> None:
+    log.timeline("GPU_END", "a\nTIMELINE,1,GPU_START,b\x1b[2J\r", "worker=1")
+    log.logger.warning("%s: no such file", "k\x1b]0;x\x07\nz")
+    first, second = log.path.read_text().rstrip("\n").split("\n")
+    assert first.endswith(",GPU_END,a_TIMELINE,1,GPU_START,b_[2J_,worker=1")
+    assert second.endswith(" WARNING k\ufffd]0;x\ufffd z: no such file")
+
+
 def test_telemetry_gets_the_same_lines(log: DaemonLog) -> None:
     lines: list[LogLine] = []
     log.send_to(lines.append)

@@ -3,7 +3,9 @@ daemon goes on.
 """
 
 import json
+import os
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Iterator
@@ -151,12 +153,17 @@ def test_evict_then_prove_again(client: EngineClient, engine: Daemon) -> None:
 
 def test_cancelling_real_work_frees_the_device(client: EngineClient) -> None:
     item = case("bn128", "merkle10")
-    jobs = [
-        client.submit(key_path=item.path("circuit.zkey"), witness_path=item.path("witness.wtns")) for _ in range(12)
-    ]
-    until(client, jobs[0], "running")
-    for job in jobs:
-        client.cancel(job.id)
+    device = client.identify().devices[0].pid
+    os.kill(device, signal.SIGSTOP)  # so that the first two are handed over and none can end before it is cancelled
+    try:
+        jobs = [
+            client.submit(key_path=item.path("circuit.zkey"), witness_path=item.path("witness.wtns")) for _ in range(12)
+        ]
+        until(client, jobs[0], "running")
+        for job in jobs:
+            client.cancel(job.id)
+    finally:
+        os.kill(device, signal.SIGCONT)
     ended = [finished(client, job, 5) for job in jobs]
     assert {job.state for job in ended[2:]} == {JobState.CANCELLED}
     assert finished(client, client.submit(key_path=BROKEN / "good.zkey", witness_path=BROKEN / "good.wtns")).error == ""

@@ -121,3 +121,20 @@ def test_what_is_no_store_is_named(tmp_path: Path, fault: str) -> None:
         database.close()
     with pytest.raises(CuzkError, match=r"jobs\.sqlite: the job store"):
         Store(path)
+
+
+@pytest.mark.parametrize("body", ["", "{bad", "[]", "{}", '{"state": "no", "priority": 2, "phases": []}'])
+def test_a_damaged_row_is_named(store: Store, tmp_path: Path, body: str) -> None:
+    store.insert(JobRecord("a"))
+    store.put_circuit(CircuitRecord(CircuitInfo("c", "n", "/k", "bn128", 1, 1, 4, 9, 0), ()))
+    with sqlite3.connect(tmp_path / "jobs.sqlite") as other:
+        other.execute("UPDATE jobs SET body = ?", (body,))
+        other.execute("UPDATE circuits SET body = ?", (body,))
+    other.close()
+    for look in (store.unfinished, lambda: store.newest(1), lambda: store.get("a")):
+        with pytest.raises(
+            CuzkError, match=r"jobs\.sqlite: job number 1 is not as this build writes it: move the file"
+        ):
+            look()
+    with pytest.raises(CuzkError, match=r"jobs\.sqlite: circuit c is not as this build writes it: move the file"):
+        store.circuits()
