@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import signal
 import threading
-from collections.abc import Callable, Iterable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from types import FrameType
+from typing import Any, Generic, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -33,9 +35,10 @@ class Crew(Generic[Item, Result]):
         threads = [
             threading.Thread(target=self._serve, args=(number,), name=f"bench {number}") for number in range(self._size)
         ]
-        for thread in threads:
-            thread.start()
         try:
+            with uninterrupted():
+                for thread in threads:
+                    thread.start()
             self._all_ended.wait()
         except BaseException as interruption:
             self._fail(interruption)
@@ -68,3 +71,24 @@ class Crew(Generic[Item, Result]):
         with self._lock:
             self._error = self._error or error
         self._stop()
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """SIGINT and SIGTERM that come within the block are acted on at its end: what is in it must not be done by half."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    caught: list[int] = []
+
+    def keep(number: int, frame: FrameType | None) -> None:
+        caught.append(number)
+
+    before: dict[int, Any] = {number: signal.signal(number, keep) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for number in dict.fromkeys(caught):
+            signal.raise_signal(number)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final
 
-from cuzk_engine.bench.crew import Crew
+from cuzk_engine.bench.crew import Crew, uninterrupted
 from cuzk_engine.bench.local import resident_now
 from cuzk_engine.bench.meter import Meter
 from cuzk_engine.bench.results import ProofTime, Round
@@ -45,7 +42,7 @@ class RemoteEngine:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        with _uninterrupted():
+        with uninterrupted():
             try:
                 self._stop()
                 self._put_back()
@@ -223,24 +220,3 @@ class _Listener:
 def _time_of(job: JobInfo) -> ProofTime:
     seconds = (job.finished_unix_ns - job.started_unix_ns) / 1e9
     return ProofTime(seconds, {phase.name: phase.nanoseconds / 1e9 for phase in job.phases})
-
-
-@contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Signals that come meanwhile are acted on afterwards: half of the settings put back would be worse."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    caught: list[int] = []
-
-    def keep(number: int, frame: FrameType | None) -> None:
-        caught.append(number)
-
-    before: dict[int, Any] = {number: signal.signal(number, keep) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        for number in dict.fromkeys(caught):
-            signal.raise_signal(number)
