@@ -6,7 +6,8 @@
 Measures whichever peers are found. Each run is a process of its own, start-up included; for a Python package it is a
 Python that imports it. Runs come in pairs of cuzk and a peer, of which the first one alternates, so that neither
 profits from the other's caches and a drift of the machine falls on both; the ratio is the median of the pairs' ratios.
-Peak memory is the largest resident set of the process (a mapped key counts) as the kernel reports it to wait4.
+Peak memory is the largest resident set of the process (a mapped key counts) as the kernel reports it to wait4; one that
+is smaller than its launcher (about 10 MB) is shown as large as that.
 
 A first, untimed pair fills the system's file cache, lets cuzk remember the check of the key, and has the peer's proof
 verified; --cold has cuzk check the key's points in each run instead. CUZK_CPU_FEATURES= limits cuzk's instructions.
@@ -19,11 +20,11 @@ import json
 import os
 import platform
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +37,14 @@ if str(ROOT) not in sys.path:  # run as a script: its own folder is there, the p
 from benchmarks.peers import PEERS, Files, cuzk_program, verdict  # noqa: E402
 
 MEMORY_EXTRA = 200 * 10**6
+# A new process starts with the peak of the one that it was forked from, so the measured one is forked from a small one.
+_LAUNCHER = """
+import json, os, sys, time
+start = time.perf_counter()
+pid = os.posix_spawnp(sys.argv[1], sys.argv[1:], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, 2, 1)])
+_, status, usage = os.wait4(pid, 0)
+print(json.dumps([time.perf_counter() - start, usage.ru_maxrss * 1024, os.waitstatus_to_exitcode(status)]))
+"""
 
 
 class FailedRunError(Exception):
@@ -87,20 +96,27 @@ def figures(runs: list[Run]) -> dict[str, Any]:
 def measure(command: list[str], environment: dict[str, str]) -> Run:
     """Wall time and peak resident set of one process. Raises FailedRunError."""
     with tempfile.TemporaryFile() as messages:
-        start = time.perf_counter()
-        process = subprocess.Popen(command, env=environment, stdout=messages, stderr=messages)
+        launcher = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _LAUNCHER, *command],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=messages,
+            start_new_session=True,
+        )
         try:
-            _, status, usage = os.wait4(process.pid, 0)
+            answer, _ = launcher.communicate()
         except BaseException:
-            process.kill()
-            process.wait()
+            os.killpg(launcher.pid, signal.SIGKILL)
+            launcher.wait()
             raise
-        seconds = time.perf_counter() - start
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode != 0:
-            messages.seek(0)
-            raise FailedRunError(f"ended with {process.returncode}: {_reason(messages.read())}")
-    return Run(seconds, usage.ru_maxrss * 1024)
+        messages.seek(0)
+        output = messages.read()
+    if launcher.returncode != 0:
+        raise FailedRunError(f"could not be started: {_reason(output)}")
+    seconds, peak, code = json.loads(answer)
+    if code != 0:
+        raise FailedRunError(f"ended with {code}: {_reason(output)}")
+    return Run(seconds, peak)
 
 
 def _reason(output: bytes) -> str:

@@ -30,7 +30,11 @@ class RemoteEngine:
         self._device = "" if device == "auto" else device
         self._client = EngineClient(address)
         self._is_local = parse_address(address).is_local
-        self._identity = self._client.identify()
+        try:
+            self._identity = self._client.identify()
+        except BaseException:
+            self._client.close()
+            raise
         self._before: dict[tuple[str, str], str] = {}
         self._listener = _Listener(self._client, self._pids())
         self._lock = threading.Lock()
