@@ -201,7 +201,8 @@ def _colours(names: Any) -> dict[str, str]:
 
 
 def _seconds(value: float) -> str:
-    return f"{value:.3g} s" if value >= 0.1 else f"{1000 * value:.3g} ms"
+    number, unit = (value, "s") if value >= 0.1 else (1000 * value, "ms")
+    return f"{number:#.3g}".rstrip(".") + f" {unit}"
 
 
 def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
