@@ -26,6 +26,8 @@ _ATTRIBUTES: Final = {
 def _folder(kind: str) -> Path:
     """Raises CuzkError for a user without a home folder, as in some containers."""
     home = os.environ.get("CUZK_HOME")
+    if home and not is_utf8(home):
+        raise CuzkError(f"CUZK_HOME is {home!r}: expected a name in UTF-8")
     if home:
         return Path(os.path.expanduser(home)).absolute() / kind
     import platformdirs  # a tenth of a proof's start-up time on small circuits: only when needed
@@ -67,6 +69,15 @@ def runtime_dir() -> Path:
 def log_dir() -> Path:
     """``daemon.log`` and its rotated predecessors."""
     return _folder("log")
+
+
+def is_utf8(path: str) -> bool:
+    """Whether a path can be sent in a message: the system allows any bytes in a name."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def ensure_private(folder: Path) -> Path:

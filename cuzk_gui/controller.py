@@ -66,6 +66,7 @@ class Controller(QObject):
         self._mine: set[str] = set()
         self._waiting: list[Proof] = []
         self._tail_shown = False
+        self._stream_fault = ""
         self.closed = False
 
     # ---- time ----
@@ -155,6 +156,9 @@ class Controller(QObject):
     def _see_status(self, status: DaemonStatus) -> None:
         self._set_engine(status=status)
         answering = status.state in (ProcessState.READY, ProcessState.DRAINING)
+        fault, self._stream_fault = self._stream_fault, ""
+        if fault and answering:  # else the state says it
+            self.noticed.emit(_sentence(fault), Tone.WARN)
         if answering and not self._bridge.streaming and not self.engine.asked:
             self._begin_stream(status)
         if status.state is ProcessState.CRASHED and not self._tail_shown:
@@ -178,8 +182,8 @@ class Controller(QObject):
     def _stream_ended(self, reason: str) -> None:
         self._end_stream()
         self._next_poll = 0.0
-        if reason and not self.engine.asked:
-            self.noticed.emit(_sentence(reason), Tone.WARN)
+        if not self.engine.asked:
+            self._stream_fault = reason
 
     def _end_stream(self) -> None:
         if self.session.identity is not None or self._bridge.streaming:
@@ -195,9 +199,11 @@ class Controller(QObject):
         path = status.log_path
 
         def shown(lines: list[LogEntry]) -> None:
-            self.session.log.add(LogEntry("", "ERROR", f"the engine ended; the end of {path}:"))
+            there = set(self.session.log.entries)
+            self.session.log.add(LogEntry("", "ERROR", f"the engine ended; what else is at the end of {path}:"))
             for line in lines:
-                self.session.log.add(line)
+                if line not in there:
+                    self.session.log.add(line)
             self.session.version += 1
 
         self._bridge.call(lambda: tail_of_file(path), shown, lambda _: None)

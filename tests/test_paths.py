@@ -57,6 +57,12 @@ def test_a_home_of_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
         config.find_file("~no-such-user/cuzk.toml", {})
 
 
+def test_a_home_whose_name_is_not_utf8(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUZK_HOME", os.fsdecode(b"/tmp/h\xff"))
+    with pytest.raises(CuzkError, match=r"CUZK_HOME is '/tmp/h\\udcff': expected a name in UTF-8"):
+        paths.data_dir()
+
+
 def test_a_configuration_that_cannot_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SettingError, match="x: cannot be looked at: file name too long"):
         config.find_file(tmp_path / ("x" * 300), {})

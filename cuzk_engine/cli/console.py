@@ -26,7 +26,10 @@ def say(text: str) -> None:
     if sys.stdout is None:
         return
     try:
-        print(text, flush=True)
+        try:
+            print(text, flush=True)
+        except UnicodeEncodeError:  # a terminal or a pipe that is set to less than UTF-8
+            print(text.encode("ascii", "backslashreplace").decode(), flush=True)
     except OSError as error:
         # The interpreter flushes once more when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

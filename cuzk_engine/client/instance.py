@@ -121,6 +121,17 @@ class InstanceLock:
             self._descriptor = -1
 
 
+def open_standard_streams() -> None:
+    """Where a process was started with a closed standard stream, a database or a pipe would get its number, and a stray
+    message would go into it."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+            os.set_inheritable(number, True)
+
+
 def has_lock_open(pid: int) -> bool:
     """Whether a process has the lock's file open, as the one that holds the lock must; True where this user may not
     see it."""

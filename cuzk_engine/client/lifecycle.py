@@ -28,6 +28,7 @@ from cuzk_engine.client.instance import (
     holder,
     is_taken,
     lock_path,
+    open_standard_streams,
     read_lock,
     remove_stale_lock,
     taken_message,
@@ -288,6 +289,7 @@ def _spawn(started_by: str, config: str | Path | None, listen: str, log_level: s
     """Starts the daemon and reads its first words from a pipe: one JSON line, ``{"ready": true}`` or ``{"error":
     "…"}``.
     """
+    open_standard_streams()
     folder = paths.ensure_private(paths.log_dir())
     command = [sys.executable, "-m", "cuzk_engine.daemon", "--detach", "--started-by", started_by]
     if config:

@@ -6,12 +6,15 @@ import asyncio
 import threading
 import time
 from dataclasses import replace
+from typing import Final
 
 from cuzk_engine.client.types import CircuitInfo
 from cuzk_engine.daemon import files
 from cuzk_engine.daemon.files import AllowedPaths
 from cuzk_engine.daemon.refusal import Reason, RefusedError
 from cuzk_engine.daemon.store import CircuitRecord, Store
+
+_REPLACED_KEPT: Final = 4
 
 
 class Circuits:
@@ -52,6 +55,7 @@ class Circuits:
         record = CircuitRecord(info, facts.identity)
         self._store.put_circuit(record)
         self._by_id[info.id] = record
+        self._forget_replaced(record)
         return record
 
     async def find(self, circuit_id: str) -> CircuitRecord:
@@ -87,6 +91,13 @@ class Circuits:
         if self._by_id.pop(circuit_id, None) is None:
             raise RefusedError(Reason.NOT_FOUND, f"circuit {circuit_id[:80]!r} is not registered")
         self._store.remove_circuit(circuit_id)
+
+    def _forget_replaced(self, record: CircuitRecord) -> None:
+        """Keys that were at the same path before; of the last few it is still known what became of them."""
+        path = record.info.key_path
+        replaced = [r.info.id for r in self._by_id.values() if r.info.key_path == path and r is not record]
+        for circuit_id in replaced[:-_REPLACED_KEPT]:
+            self.remove(circuit_id)
 
     def _known(self, path: str, identity: tuple[int, ...]) -> CircuitRecord | None:
         if not identity:

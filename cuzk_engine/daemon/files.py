@@ -25,6 +25,7 @@ from cuzk_engine.formats.container import Container
 from cuzk_engine.formats.source import FileIdentity, SourceFile, open_regular, read_at
 from cuzk_engine.formats.wtns import WTNS_SPEC, read_header
 from cuzk_engine.formats.zkey import ZKey
+from cuzk_engine.paths import is_utf8
 
 _HASH_CHUNK: Final = 1 << 20
 _ID_DIGITS: Final = 16
@@ -49,6 +50,8 @@ class AllowedPaths:
                 Reason.INVALID_ARGUMENT, f"{path!r} is no absolute path; the daemon has another working folder"
             )
         resolved = os.path.realpath(path)
+        if not is_utf8(resolved):  # it could be opened, but no message could carry it
+            raise RefusedError(Reason.INVALID_ARGUMENT, f"{path}: leads to {resolved!r}, whose name is not UTF-8")
         if not any(resolved == folder or resolved.startswith(folder.rstrip("/") + "/") for folder in self._folders):
             allowed = ", ".join(self._folders)
             raise RefusedError(

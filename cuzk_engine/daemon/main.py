@@ -51,7 +51,9 @@ class AlreadyRunningError(DaemonError):
 
 def run_daemon(options: Options) -> int:
     """Runs until it is told to end. Raises CuzkError when it cannot start; an exit code otherwise."""
-    _open_standard_streams()
+    from cuzk_engine.client.instance import open_standard_streams
+
+    open_standard_streams()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no witness in a core file
     from cuzk_engine import config, paths
     from cuzk_engine.client.address import parse_address
@@ -247,16 +249,6 @@ def _end_cleanly_on(*signals: signal.Signals) -> None:
 
     for number in signals:
         signal.signal(number, leave)
-
-
-def _open_standard_streams() -> None:
-    """Started with a closed standard stream, a database would get its number, and a stray message would go into it."""
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
-            os.set_inheritable(number, True)
 
 
 def say_first(descriptor: int, message: dict[str, Any]) -> None:

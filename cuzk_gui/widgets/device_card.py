@@ -11,7 +11,7 @@ from cuzk_engine.events import Lane
 from cuzk_gui.models import words
 from cuzk_gui.models.memory import PURPOSES
 from cuzk_gui.models.session import Session, busy_share
-from cuzk_gui.models.settings import WORKERS, SettingsModel, inert_note
+from cuzk_gui.models.settings import WORKERS, SettingsModel, inert_note, inert_reason
 from cuzk_gui.theme import Theme
 from cuzk_gui.widgets.controls import ElidedLabel, Segmented, ShareBar, Stepper, Switch, label, rule
 
@@ -57,7 +57,8 @@ class SettingRow(QWidget):
             )
         self.control.setAccessibleDescription(help_text)
 
-    def show_value(self, value: str | None, pending: bool, note: str) -> None:
+    def show_value(self, value: str | None, pending: bool, note: str, reason: str = "") -> None:
+        """``note``: what there is to say of it, in few words; ``reason``: the same at length."""
         if isinstance(self.control, Switch):
             self.control.setChecked(value == "true")
         else:
@@ -65,6 +66,7 @@ class SettingRow(QWidget):
         self.control.setEnabled(not pending)
         shown = "applying…" if pending else note
         self._note.setText(shown)
+        self._note.setToolTip(f"<p>{reason}</p>" if reason and not pending else "")
         self._note.setVisible(bool(shown))
 
     @property
@@ -152,6 +154,7 @@ class DeviceCard(QFrame):
         self.workers.set_value(int(shown) if shown.isdigit() else 1)
         note = "applying…" if pending else inert_note(WORKERS, device)
         self._workers_note.setText(note)
+        self._workers_note.setToolTip(f"<p>{inert_reason(WORKERS, device)}</p>" if note and not pending else "")
         self._workers_note.setVisible(bool(note))
 
     def show_load(self, session: Session) -> None:
@@ -228,8 +231,8 @@ class DevicePanel(QWidget):
         self._empty.setVisible(not self.cards)
         chosen = session.described.get(device)
         for key, row in self.rows.items():
-            note = inert_note(key, chosen) if chosen else ""
-            row.show_value(session.settings.value(key), session.settings.pending(key), note)
+            note, reason = (inert_note(key, chosen), inert_reason(key, chosen)) if chosen else ("", "")
+            row.show_value(session.settings.value(key), session.settings.pending(key), note, reason)
 
     def show_load(self, session: Session) -> None:
         for card in self.cards.values():

@@ -265,3 +265,12 @@ def test_closed_standard_streams_are_no_trouble(witnesses: Witnesses, number: si
         process.send_signal(number)
         assert process.wait(20) == 0
     assert run_files() == []
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_start_with_closed_standard_streams(closed: str) -> None:
+    words = f"{sys.executable} -m cuzk_engine.cli.main daemon"
+    assert subprocess.run(["sh", "-c", f"exec {words} start {closed}"], timeout=60, check=False).returncode == 0
+    assert daemon_status().state is ProcessState.READY
+    assert subprocess.run(["sh", "-c", f"exec {words} stop {closed}"], timeout=60, check=False).returncode == 0
+    assert daemon_status().state is ProcessState.STOPPED

@@ -209,6 +209,23 @@ def test_files_outside_the_allowed_folders_are_refused(
         client.submit(key_path=witnesses.key, witness_path=link)
 
 
+def test_names_that_no_message_can_carry_are_refused(
+    client: EngineClient, witnesses: Witnesses, tmp_path: Path
+) -> None:
+    odd = tmp_path / os.fsdecode(b"k\xff.zkey")
+    shutil.copy(witnesses.key, odd)
+    link = tmp_path / "link.zkey"
+    link.symlink_to(odd)
+    with pytest.raises(CuzkError, match=r"k\\udcff\.zkey': the name is not UTF-8, which the engine's protocol needs"):
+        client.submit(key_path=odd, witness_path=witnesses())
+    for attempt in (client.register_circuit, lambda path: client.submit(key_path=path, witness_path=witnesses())):
+        with pytest.raises(CuzkError, match=r"link\.zkey: leads to .*k\\udcff\.zkey', whose name is not UTF-8"):
+            attempt(link)
+    assert client.circuits()
+    with client.telemetry() as stream:
+        assert next(stream).identity is not None
+
+
 def test_requests_that_make_no_sense(client: EngineClient, witnesses: Witnesses) -> None:
     with pytest.raises(CuzkError, match="'cuda:3' is not in use by this engine; there is cpu"):
         client.submit(key_path=witnesses.key, witness_path=witnesses(), device="cuda:3")
@@ -246,3 +263,15 @@ def test_a_key_replaced_under_its_path_is_noticed(client: EngineClient, witnesse
     with pytest.raises(CuzkError, match="holds another key than when"):
         client.submit(circuit_id=circuit.id, witness_path=witnesses())
     assert client.submit(key_path=key, witness_path=witnesses()).circuit_id != circuit.id
+
+
+def test_keys_that_were_replaced_are_not_kept_for_ever(
+    client: EngineClient, witnesses: Witnesses, tmp_path: Path
+) -> None:
+    key = tmp_path / "key.zkey"
+    ids = []
+    for number in range(12):
+        key.write_bytes(witnesses.key.read_bytes() + bytes([number]))  # bytes behind the last section mean nothing
+        ids.append(client.submit(key_path=key, witness_path=witnesses()).circuit_id)
+    assert len(set(ids)) == 12
+    assert [circuit.id for circuit in client.circuits() if circuit.key_path == str(key)] == ids[-5:]
