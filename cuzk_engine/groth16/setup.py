@@ -139,17 +139,21 @@ class KeyMaker:
 
     def point(self, group: Group, scalar: int) -> bytes:
         """scalar · generator, as a zkey holds it."""
+        # No generator left half-way: an interruption would be lost in its clean-up.
         scalars = np.frombuffer(scalar.to_bytes(32, "little"), np.uint64).reshape(1, 4)
-        return next(self.points(group, iter([scalars]), "header")).tobytes()
+        return self._multiply(group, scalars).tobytes()
 
     def points(self, group: Group, scalars: Iterator[Scalars], phase: str) -> Iterator[Bytes]:
         """scalar · generator for pieces of at most CHUNK scalars: (n, bytes of a point), affine, Montgomery form."""
         for part in scalars:
-            out: Bytes = self._buffers[group][: len(part)]
-            self._bases[group].multiply(part, len(part), out, self._call())
-            yield out
+            yield self._multiply(group, part)
             self._done += len(part) * (_G2_WEIGHT if group is Group.G2 else 1)
             self._report(phase)
+
+    def _multiply(self, group: Group, scalars: Scalars) -> Bytes:
+        out: Bytes = self._buffers[group][: len(scalars)]
+        self._bases[group].multiply(scalars, len(scalars), out, self._call())
+        return out
 
     # ---- scalars, plain ----
 
