@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cuzk_engine.bench.crew import Crew
+from cuzk_engine.bench.interruption import Interruption
 from cuzk_engine.bench.meter import Meter
 from cuzk_engine.bench.results import ProofTime, Round
 from cuzk_engine.bench.variations import Variation
@@ -26,8 +27,9 @@ _PROC: Final = Path("/proc/self")
 class LocalEngine:
     """Proves in this process. A context manager: leaving it ends what runs and closes the device."""
 
-    def __init__(self, key: Path, witness: Path, device: str) -> None:
+    def __init__(self, key: Path, witness: Path, device: str, interruption: Interruption) -> None:
         self._key, self._witness = key, witness
+        self._interruption = interruption
         self._meter = Meter()
         self._device = open_device(device, self._meter)
         self._runner = Runner(self._device, KeyCache(), self._meter)
@@ -67,7 +69,7 @@ class LocalEngine:
         def work(job: str, worker: int) -> ProofTime:
             return self._prove(job, worker, settings)
 
-        crew = Crew(workers, work, self._cancel.set)
+        crew = Crew(workers, work, self._cancel.set, self._interruption)
         self._meter.begin()
         is_reset = reset_resident_peak()
         start = time.monotonic_ns()

@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from cuzk_engine.bench.crew import Crew, uninterrupted
+from cuzk_engine.bench.crew import Crew
+from cuzk_engine.bench.interruption import Interruption
 from cuzk_engine.bench.local import resident_now
 from cuzk_engine.bench.meter import Meter
 from cuzk_engine.bench.results import ProofTime, Round
@@ -25,9 +26,10 @@ class RemoteEngine:
     """Has the engine at ``address`` prove. A context manager: leaving it cancels its jobs that still run and puts the
     settings back, whatever happened."""
 
-    def __init__(self, key: Path, witness: Path, device: str, address: str) -> None:
+    def __init__(self, key: Path, witness: Path, device: str, address: str, interruption: Interruption) -> None:
         self._key, self._witness = key.absolute(), witness.absolute()
         self._device = "" if device == "auto" else device
+        self._interruption = interruption
         self._client = EngineClient(address)
         self._is_local = parse_address(address).is_local
         try:
@@ -46,13 +48,12 @@ class RemoteEngine:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        with uninterrupted():
-            try:
-                self._stop()
-                self._put_back()
-            finally:
-                self._listener.stop()
-                self._client.close()
+        try:
+            self._stop()
+            self._put_back()
+        finally:
+            self._listener.stop()
+            self._client.close()
 
     def check(self, variation: Variation) -> None:
         """Every setting that may vary can be changed in a running engine."""
@@ -83,7 +84,9 @@ class RemoteEngine:
     def run(self, variation: Variation, count: int, concurrency: int) -> Round:
         """``count`` jobs, ``concurrency`` of them in the engine at once. Raises CuzkError when one fails."""
         self._apply(variation)
-        crew: Crew[int, tuple[str, ProofTime]] = Crew(min(count, concurrency), self._prove, self._stop)
+        crew: Crew[int, tuple[str, ProofTime]] = Crew(
+            min(count, concurrency), self._prove, self._stop, self._interruption
+        )
         self._listener.begin()
         start = time.monotonic_ns()
         proofs = crew.run(range(count))

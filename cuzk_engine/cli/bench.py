@@ -13,10 +13,12 @@ from cuzk_engine.cli.console import ProgressLine, say, say_json
 from cuzk_engine.errors import UsageError
 
 if TYPE_CHECKING:
+    from cuzk_engine.bench.interruption import Interruption
     from cuzk_engine.bench.local import LocalEngine
     from cuzk_engine.bench.remote import RemoteEngine
     from cuzk_engine.bench.results import Series
-    from cuzk_engine.bench.schedule import Load
+    from cuzk_engine.bench.schedule import Load, Progress
+    from cuzk_engine.bench.variations import Variation
 
     Subparsers = argparse._SubParsersAction[Any]
 
@@ -58,26 +60,25 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> int:
-    from cuzk_engine.bench.schedule import Load, measure
+    from cuzk_engine.bench.interruption import InterruptedRunError, Interruption
+    from cuzk_engine.bench.schedule import Load
     from cuzk_engine.bench.variations import parse_variations
-    from cuzk_engine.cli.signals import terminable
+    from cuzk_engine.errors import CuzkError
 
     variations = parse_variations(args.vary)
     warm_up = args.concurrency if args.warm_up is None else args.warm_up
     load = Load(args.count, min(args.concurrency, args.count), warm_up)
     if args.plot is not None:
         _check_plot(args.plot)
-    line = ProgressLine(sys.stderr)
-    try:
-        with terminable(), _files(args, line) as (key, witness), _engine(args, key, witness) as engine:
-            for variation in variations:
-                engine.check(variation)
-            notes = engine.notes(variations)
-            facts = {**_target(args), **engine.describe()}
-            series = measure(engine, variations, load, line.draw)
-    finally:
-        line.clear()
-    notes += _notes(series)
+    with Interruption() as interruption:
+        try:
+            facts, notes, series = _measure(args, variations, load, interruption)
+        except InterruptedRunError as error:
+            return 128 + error.number
+        except CuzkError:
+            if interruption.number is not None:  # whatever the run met while it was ending
+                return 128 + interruption.number
+            raise
     if args.plot is not None:
         from cuzk_engine.bench import plot
 
@@ -93,8 +94,30 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _measure(
+    args: argparse.Namespace, variations: list[Variation], load: Load, interruption: Interruption
+) -> tuple[dict[str, Any], list[str], list[Series]]:
+    """What was measured on, what is to be said of it, and the figures."""
+    from cuzk_engine.bench.schedule import measure
+
+    line = ProgressLine(sys.stderr)
+
+    def progress(phase: str, done: float) -> None:
+        interruption.check()
+        line.draw(phase, done)
+
+    try:
+        with _files(args, progress) as (key, witness), _engine(args, key, witness, interruption) as engine:
+            notes = engine.notes(variations)
+            facts = {**_target(args), **engine.describe()}
+            series = measure(engine, variations, load, progress)
+    finally:
+        line.clear()
+    return facts, notes + _notes(series), series
+
+
 @contextlib.contextmanager
-def _files(args: argparse.Namespace, line: ProgressLine) -> Iterator[tuple[Path, Path]]:
+def _files(args: argparse.Namespace, progress: Progress) -> Iterator[tuple[Path, Path]]:
     """Key and witness."""
     if args.witness is not None:
         yield Path(args.target), args.witness
@@ -107,18 +130,20 @@ def _files(args: argparse.Namespace, line: ProgressLine) -> Iterator[tuple[Path,
     curve = curve_by_name(args.curve)
     if curve is None:
         raise UsageError(f'--curve: "{args.curve}" is not known, expected bn254 or bls12_381')
-    with workload(args.target, curve, lambda phase, done: line.draw(f"making {args.target}: {phase}", done)) as files:
+    with workload(args.target, curve, lambda phase, done: progress(f"making {args.target}: {phase}", done)) as files:
         yield files
 
 
-def _engine(args: argparse.Namespace, key: Path, witness: Path) -> LocalEngine | RemoteEngine:
+def _engine(
+    args: argparse.Namespace, key: Path, witness: Path, interruption: Interruption
+) -> LocalEngine | RemoteEngine:
     if args.daemon is not None:
         from cuzk_engine.bench.remote import RemoteEngine
 
-        return RemoteEngine(key, witness, args.device, args.daemon)
+        return RemoteEngine(key, witness, args.device, args.daemon, interruption)
     from cuzk_engine.bench.local import LocalEngine
 
-    return LocalEngine(key, witness, args.device)
+    return LocalEngine(key, witness, args.device, interruption)
 
 
 def _check_plot(path: Path) -> None:

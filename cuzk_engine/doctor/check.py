@@ -49,6 +49,10 @@ def run_all(checkers: Iterable[tuple[str, Checker]]) -> list[Check]:
             outcomes.append(checker())
         except CuzkError as error:
             outcomes.append(problem(name, str(error), "see the message"))
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename else ""
+            words = (error.strerror or str(error)).lower()
+            outcomes.append(problem(name, f"could not be looked at: {where}{words}", "see the message"))
         except Exception as error:
             words = " ".join(str(error).split())
             outcomes.append(problem(name, f"could not be looked at: {type(error).__name__}: {words}", "report this"))

@@ -17,7 +17,7 @@ from cuzk_engine.client.instance import is_taken, taken_message
 from cuzk_engine.client.types import DaemonStatus, ProcessState
 from cuzk_engine.config import Settings
 from cuzk_engine.doctor.check import Check, ok, problem, warning
-from cuzk_engine.errors import SettingError
+from cuzk_engine.errors import CuzkError
 from cuzk_engine.units import format_size
 
 LEAST_FREE: Final = 256 << 20
@@ -36,7 +36,7 @@ def load(config: str) -> tuple[Settings, Check]:
     name = "configuration"
     try:
         settings = configuration.load(config or None)
-    except SettingError as error:
+    except CuzkError as error:
         return Settings(), problem(name, str(error), "correct it: the engine does not start with it")
     where = str(settings.path) if settings.path else "no file, all defaults"
     if settings.notes:

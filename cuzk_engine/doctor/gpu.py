@@ -115,9 +115,9 @@ def lock_holder(path: Path, proc: Path = Path("/proc")) -> str:
 def kernel_cache(folder: Path) -> Check:
     """``folder``: where compiled kernels are kept."""
     name = "kernel cache"
-    if not folder.exists():
-        return ok(name, f"{folder}: empty")
     try:
+        if not folder.exists():
+            return ok(name, f"{folder}: empty")
         sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
     except OSError as error:
         words = (error.strerror or str(error)).lower()

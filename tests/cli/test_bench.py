@@ -124,6 +124,22 @@ def test_without_pillow_the_extra_is_named_before_anything_is_measured(
     assert "cuzk[plot]" in result.error
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_ends_it_without_a_word(cuzk_home: Path, number: signal.Signals) -> None:
+    process = subprocess.Popen(
+        command("bench", KEY, WITNESS, "-c", 100_000, "-j", 2), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    try:
+        # The check of the key is remembered when the first proof has it.
+        wait_for(lambda: any(path.is_file() for path in (cuzk_home / "cache").rglob("*")), 30)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, out, err) == (128 + number, b"", b"")
+
+
 # ---- through an engine ----
 
 

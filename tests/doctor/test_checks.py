@@ -33,7 +33,12 @@ def test_a_check_that_fails_is_a_problem_and_keeps_no_other_from_running() -> No
     def broken() -> Check:
         raise ZeroDivisionError("division\nby zero")
 
-    first, second, third = run_all([("a", refused), ("b", broken), ("c", lambda: ok("c", "fine"))])
+    def unreadable() -> Check:
+        raise PermissionError(13, "Permission denied", "/proc/1/x")
+
+    checks = [("a", refused), ("b", broken), ("d", unreadable), ("c", lambda: ok("c", "fine"))]
+    first, second, denied, third = run_all(checks)
+    assert denied.found == "could not be looked at: /proc/1/x: permission denied"
     assert (first.verdict, first.found) == (Verdict.PROBLEM, "cuzk.toml: is not TOML")
     assert second.verdict is Verdict.PROBLEM
     assert second.found == "could not be looked at: ZeroDivisionError: division by zero"
