@@ -91,7 +91,7 @@ class TransferChart(Chart):
         return start, start + level.width, rate, group
 
     def _scale(self, up: float, down: float) -> None:
-        if up or down:  # without a transfer in view the scale stays
+        if up or down > self._down:  # without an upload in view the scale stays
             self._up = max(up * 1.1, down * 0.3, 1e6)
             self._down = max(down * 1.1, self._up * 0.3)
         step = nice_step((self._up + self._down) / 1e9, 4) * 1e9

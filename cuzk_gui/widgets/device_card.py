@@ -133,12 +133,13 @@ class DeviceCard(QFrame):
     def mousePressEvent(self, event: QMouseEvent) -> None:
         self.selected.emit(self.device_id)
 
-    def show_device(self, device: DeviceDescription, settings: SettingsModel) -> None:
+    def show_device(self, device: DeviceDescription, settings: SettingsModel, live: bool = True) -> None:
+        """``live``: the engine is there; without it the device has no state to tell."""
         name = "CPU" if device.kind == "cpu" else words.plain(device.id, 24)
         self._title.set_text(f"{name}  {words.plain(device.name, 80)}")
         facts = [device.isa, device.uuid[:12] + "…" if len(device.uuid) > 13 else device.uuid, device.bus_id]
         self._line.set_text(" · ".join(words.plain(f, 40) for f in facts if f))
-        troubled = device.state != "ready"
+        troubled = live and device.state != "ready"
         state = words.plain(device.state, 30) + (f": {words.plain(device.reason, 200)}" if device.reason else "")
         self._state.setText(state if troubled else "")
         self._state.setVisible(troubled)
@@ -164,7 +165,8 @@ class DeviceCard(QFrame):
         if timeline is None or described is None:
             return
         capacity = described.capacity
-        other = timeline.samples.latest("memory_other", session.latest_ns)
+        live = session.identity is not None
+        other = timeline.samples.latest("memory_other", session.latest_ns) if live else None
         known = timeline.memory.known
         total = timeline.memory.total + (other or 0) if known else None
         text = words.size_of(total, capacity)
@@ -182,7 +184,7 @@ class DeviceCard(QFrame):
         shares = [
             f"{name} {share * 100:.1f} %"
             for name, lane in (("kernels", Lane.COMPUTE.value), ("lock held", Lane.LOCK.value))
-            if (share := busy_share(timeline, lane, start, session.latest_ns)) is not None
+            if live and (share := busy_share(timeline, lane, start, session.latest_ns)) is not None
         ]
         seconds = words.span((session.latest_ns - start) / 1e9)
         self._busy.set_text(f"last {seconds}: {', '.join(shares)}" if shares else "")
@@ -226,7 +228,7 @@ class DevicePanel(QWidget):
             self._shape = shape
             self._rebuild(session, switches)
         for card_id, card in self.cards.items():
-            card.show_device(session.described[card_id], session.settings)
+            card.show_device(session.described[card_id], session.settings, live)
             card.setEnabled(live)
         self._empty.setVisible(not self.cards)
         chosen = session.described.get(device)

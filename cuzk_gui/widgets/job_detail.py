@@ -117,7 +117,7 @@ class JobDetail(QFrame):
     def _facts_text(self, job: JobInfo, now: int) -> str:
         facts = [
             ("circuit", words.plain(job.circuit_name or job.circuit_id, 60)),
-            ("curve", words.plain(job.curve, 30)),
+            ("curve", words.curve(job.curve)),
             ("device", words.plain(job.device, 30)),
             ("priority", str(getattr(job.priority, "value", job.priority))),
             ("submitted", words.clock(job.submitted_unix_ns) if job.submitted_unix_ns else ""),

@@ -355,3 +355,18 @@ class TestInTheWindow:
                 assert chart.plot.accessibleName() == f"{chart.title}, chart"
         finally:
             prover.stop()
+
+
+def test_transfers_keep_their_scale_while_nothing_is_uploaded(scene: Scene, stack: ChartStack) -> None:
+    start(scene)
+    events = EventBatch.empty()
+    events.spans.append(Span(SECOND, 2 * SECOND, "cpu", "h2d", "upload.abc", bytes=8 * fakes.GIB))
+    feed(scene, fakes.update(5 * SECOND, events))
+    picture(stack, stack.transfers)
+    top = stack.transfers._up
+    assert top > 8 * fakes.GIB
+    late = EventBatch.empty()
+    late.spans.append(Span(50 * SECOND, 51 * SECOND, "cpu", "d2h", "download.result", bytes=MIB))
+    feed(scene, fakes.update(55 * SECOND, late))
+    picture(stack, stack.transfers)
+    assert stack.transfers._up == top

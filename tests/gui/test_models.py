@@ -419,6 +419,10 @@ class TestLog:
             time.tzset()
         assert [(e.clock, e.level, e.message) for e in entries] == [("09:21:01.397", "INFO", "job a: proved")]
 
+    def test_curves_by_their_usual_names(self) -> None:
+        names = [words.curve(name) for name in ("bn128", "bn254", "bls12381", "bw6\n761")]
+        assert names == ["BN254", "BN254", "BLS12-381", "bw6 761"]
+
     def test_ids_are_shortened(self) -> None:
         text = "job 78fa2c2e-9510-46e5-94db-057acb5b1bea: zk proved; 12345678-no-id"
         assert short_ids(text) == "job 78fa2c2e: zk proved; 12345678-no-id"

@@ -92,6 +92,17 @@ class TestStates:
         qtbot.waitUntil(lambda: window.session.identity is not None, timeout=WAIT_MS)
         assert engine.calls == ["stop", "start"]
 
+    def test_a_device_of_a_stopped_engine_has_no_state(
+        self, window: MainWindow, engine: FakeEngine, qtbot: QtBot
+    ) -> None:
+        ending = fakes.device(state="restarting")
+        engine.push(fakes.update(time.monotonic_ns(), identity=replace(engine.identity, devices=(ending,))))
+        qtbot.waitUntil(lambda: window.devices.cards["cpu"]._state.text() == "restarting", timeout=WAIT_MS)
+        window.top.buttons[Action.STOP].click()
+        qtbot.waitUntil(lambda: window.top.pill.word == "Stopped", timeout=WAIT_MS)
+        assert window.devices.cards["cpu"]._state.isHidden()
+        qtbot.waitUntil(lambda: window.devices.cards["cpu"]._busy.isHidden(), timeout=WAIT_MS)
+
     def test_another_build_is_said_with_a_restart(
         self, open_window: OpenWindow, engine: FakeEngine, qtbot: QtBot
     ) -> None:
@@ -235,6 +246,15 @@ class TestProofs:
         view, job = window.scene.view, window.session.jobs.get("job-1")
         assert not view.following
         assert view.start < window.session.seconds(job.started_unix_ns - window.session.wall_offset_ns) < view.end
+
+    def test_a_circuit_that_somebody_else_registered_appears(
+        self, window: MainWindow, engine: FakeEngine, qtbot: QtBot
+    ) -> None:
+        assert window.controller.circuits == []
+        circuit = engine.register("/elsewhere/other.zkey", "other")
+        engine.jobs["job-9"] = fakes.job("job-9", circuit_id=circuit.id, state=JobState.RUNNING)
+        engine.set_job(engine.jobs["job-9"])
+        qtbot.waitUntil(lambda: [c.name for c in window.controller.circuits] == ["other"], timeout=WAIT_MS)
 
     def test_dialog_has_the_demo_and_checks_files(self, window: MainWindow, tmp_path: Path) -> None:
         window.prove()
