@@ -15,7 +15,6 @@ from cuzk_engine.units import format_size
 
 LEAST_MEMORY: Final = 1 << 30
 LEAST_LOCKED: Final = 1 << 30
-_FEATURES: Final = "CUZK_CPU_FEATURES"
 
 
 def python() -> Check:
@@ -37,8 +36,12 @@ def native_library() -> Check:
     used, available = library.isa(), library.isa_available()
     found = f"{library.path}, uses {used}, available: {', '.join(available)}"
     if used != available[-1]:
-        limit = os.environ.get(_FEATURES, "")
-        return warning(name, found, f'{_FEATURES}="{limit}" keeps it from {available[-1]}, which is faster: unset it')
+        limit = os.environ.get(native.FEATURES_VARIABLE, "")
+        return warning(
+            name,
+            found,
+            f'{native.FEATURES_VARIABLE}="{limit}" keeps it from {available[-1]}, which is faster: unset it',
+        )
     return ok(name, found)
 
 
