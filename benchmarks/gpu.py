@@ -14,8 +14,9 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from cuzk_engine.curves import BLS12_381, BN254, Curve
-from cuzk_engine.devices.cuda import fields, ntt
+from cuzk_engine.devices.cuda import fields, msm, ntt
 from cuzk_engine.devices.cuda.module import Kernels
+from tests.gpu import curve_reference as reference
 
 
 def timed(action: Callable[[], Any], prepare: Callable[[], Any] | None = None) -> float:
@@ -91,6 +92,76 @@ def bench_ntt(kernels: Kernels, sizes: tuple[int, ...] = (20, 22, 24, 26, 27), t
                 print(f"plan 2^{k} most {most} columns {columns}: {ms:.3f} {back:.3f}", [(s.bits, s.columns) for s in steps])
 
 
+def dot(kernels: Kernels, curve: Curve, a: Any, b: Any) -> int:
+    """Sum of a[i] * b[i] mod r, plain."""
+    product = fields.field_op(kernels, curve, "Fr", fields.TO_MONT, a)
+    product = fields.field_op(kernels, curve, "Fr", fields.MUL, product, b)
+    words = product.view(cupy.uint32).reshape(-1, 8)
+    return sum(int(words[:, i].sum(dtype=cupy.uint64)) << (32 * i) for i in range(8)) % curve.r
+
+
+def skewed_scalars(curve: Curve, n: int, kind: str) -> Any:
+    scalars = random_scalars(curve, n, 5)
+    generator = cupy.random.default_rng(6)
+    if kind == "80 % 0 or 1":
+        few = generator.random(n) < 0.8
+        bits = generator.integers(0, 2, size=n, dtype=cupy.uint64)
+        scalars[:, 0] = cupy.where(few, bits, scalars[:, 0])
+        for k in (1, 2, 3):
+            scalars[:, k] = cupy.where(few, np.uint64(0), scalars[:, k])
+    elif kind == "all equal":
+        scalars[:] = scalars[0]
+    elif kind == "powers of two":
+        exponent = cupy.arange(n, dtype=cupy.uint64) % np.uint64(curve.r.bit_length() - 1)
+        for k in range(4):
+            inside = (exponent >> np.uint64(6)) == k
+            scalars[:, k] = cupy.where(inside, np.uint64(1) << (exponent & np.uint64(63)), np.uint64(0))
+    return scalars
+
+
+def bench_msm(kernels: Kernels, cases: tuple[tuple[Curve, int, tuple[int, ...]], ...], phases: bool = False) -> None:
+    """Milliseconds with points and scalars on the device, result (XYZZ) on the device; results checked."""
+    for curve, group, sizes in cases:
+        summer = msm.Msm(kernels, curve, group)
+        base = reference.montgomery_bytes(curve, reference.generator(curve, group), group)
+        most = 1 << max(sizes)
+        factors = random_scalars(curve, most, 3)
+        points = summer.fixed_base(base, factors)
+        for k in sizes:
+            n = 1 << k
+            kinds = ("uniform", "80 % 0 or 1", "all equal", "powers of two") if k == 22 else ("uniform",)
+            for kind in kinds:
+                scalars = skewed_scalars(curve, n, kind)
+                form = msm.shape(curve, n)
+                total = summer.run(points, scalars)
+                known = reference.multiply(
+                    reference.generator(curve, group), dot(kernels, curve, scalars, factors[:n]), curve.q
+                )
+                right = summer.to_affine(total) == reference.flat(known, group)
+                ms = timed(lambda: summer.run(points, scalars))
+                print(f"| {curve.name} G{group} 2^{k} {kind} | c={form.bits} | {ms:.2f} | {right} |", flush=True)
+                if phases:
+                    print("    " + " ".join(f"{a} {b:.2f}" for a, b in msm_phases(summer, points, scalars, form)), flush=True)
+        del points, factors
+        cupy.get_default_memory_pool().free_all_blocks()
+
+
+def msm_phases(summer: msm.Msm, points: Any, scalars: Any, form: msm.Shape) -> list[tuple[str, float]]:
+    digits = summer.digits(scalars, form)
+    keys, values, starts = summer.sort(digits, form)
+    sums = cupy.empty((form.buckets + form.slots) * summer.sum_bytes, dtype=np.uint8)
+    tasks, totals, groups = summer.tasks(keys, starts, form, sums)
+    summer.accumulate(tasks, totals, groups, values, points, form, sums)
+    print("    totals", totals.get().tolist(), "buckets", form.buckets)
+    return [
+        ("digits", timed(lambda: summer.digits(scalars, form))),
+        ("sort", timed(lambda: summer.sort(digits, form))),
+        ("tasks", timed(lambda: summer.tasks(keys, starts, form, sums))),
+        ("accumulate", timed(lambda: summer.accumulate(tasks, totals, groups, values, points, form, sums))),
+        ("reduce", timed(lambda: summer.reduce(sums, form))),
+    ]
+
+
 def main() -> None:
     wanted = set(sys.argv[1:]) or {"ff", "ntt"}
     device = cupy.cuda.runtime.getDeviceProperties(0)
@@ -100,6 +171,9 @@ def main() -> None:
         bench_fields(kernels)
     if "ntt" in wanted:
         bench_ntt(kernels, try_plans="plans" in wanted)
+    if "msm" in wanted:
+        cases = ((BLS12_381, 1, (20, 22, 24)), (BN254, 1, (20, 22, 24)), (BLS12_381, 2, (20, 22)), (BN254, 2, (20, 22)))
+        bench_msm(kernels, cases, "phases" in wanted)
 
 
 if __name__ == "__main__":

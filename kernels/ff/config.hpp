@@ -17,9 +17,11 @@
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
 #define CUZK_HD __host__ __device__
 #define CUZK_INLINE __forceinline__
+#define CUZK_UNROLL _Pragma("unroll")
 #else
 #define CUZK_HD
 #define CUZK_INLINE inline __attribute__((always_inline))
+#define CUZK_UNROLL
 #endif
 
 #if !defined(__CUDACC_RTC__)

@@ -31,14 +31,14 @@ class alignas(16) Fp {
 
   static CUZK_INLINE Fp zero() {
     Fp r;
-#pragma unroll
+CUZK_UNROLL
     for (int i = 0; i < N; i++) r.v[i] = 0;
     return r;
   }
   static CUZK_INLINE Fp one() { return raw(Montgomery<P>::one); }
   static CUZK_INLINE Fp raw(const Limbs<P::limbs> &limbs) {  // the limbs as they are
     Fp r;
-#pragma unroll
+CUZK_UNROLL
     for (int i = 0; i < N; i++) r.v[i] = (uint32_t)(limbs.v[i / 2] >> (32 * (i % 2)));
     return r;
   }
@@ -51,7 +51,7 @@ class alignas(16) Fp {
   static CUZK_INLINE Fp load(const void *p) {  // 16-byte aligned
     Fp r;
     const Quad *q = static_cast<const Quad *>(p);
-#pragma unroll
+CUZK_UNROLL
     for (int i = 0; i < N / 4; i++) {
       const Quad k = q[i];
       r.v[4 * i] = k.x, r.v[4 * i + 1] = k.y, r.v[4 * i + 2] = k.z, r.v[4 * i + 3] = k.w;
@@ -60,31 +60,31 @@ class alignas(16) Fp {
   }
   static CUZK_INLINE Fp load_words(const void *p) {  // 4-byte aligned
     Fp r;
-#pragma unroll
+CUZK_UNROLL
     for (int i = 0; i < N; i++) r.v[i] = static_cast<const uint32_t *>(p)[i];
     return r;
   }
   CUZK_INLINE void store(void *p) const {
     Quad *q = static_cast<Quad *>(p);
-#pragma unroll
+CUZK_UNROLL
     for (int i = 0; i < N / 4; i++) q[i] = Quad{v[4 * i], v[4 * i + 1], v[4 * i + 2], v[4 * i + 3]};
   }
 
   CUZK_INLINE bool is_reduced() const {
     carry::sub_cc(v[0], Arithmetic::p(0));
-#pragma unroll
+CUZK_UNROLL
     for (int i = 1; i < N; i++) carry::subc_cc(v[i], Arithmetic::p(i));
     return carry::subc(0, 0) != 0;
   }
   CUZK_INLINE bool is_zero() const {
     uint32_t x = 0;
-#pragma unroll
+CUZK_UNROLL
     for (int i = 0; i < N; i++) x |= v[i];
     return x == 0;
   }
   CUZK_INLINE bool operator==(const Fp &b) const {
     uint32_t x = 0;
-#pragma unroll
+CUZK_UNROLL
     for (int i = 0; i < N; i++) x |= v[i] ^ b.v[i];
     return x == 0;
   }
@@ -136,7 +136,7 @@ class alignas(16) Fp {
   // Fermat: this^(p-2), bit by bit; 0 gives 0.
   CUZK_INLINE Fp inverse() const {
     uint64_t e[P::limbs];
-#pragma unroll
+CUZK_UNROLL
     for (int i = 0; i < P::limbs; i++) e[i] = P::modulus[i] - (i == 0 ? 2 : 0);
     return pow(e, P::limbs);
   }

@@ -27,7 +27,7 @@ struct LimbsCuda {
   static CUZK_INLINE void mad_row(uint32_t *acc, const uint32_t *a, int first, uint32_t b, uint32_t *top) {
     acc[0] = carry::mad_lo_cc(a[first], b, acc[0]);
     acc[1] = carry::madc_hi_cc(a[first], b, acc[1]);
-#pragma unroll
+CUZK_UNROLL
     for (int j = 2; j < N; j += 2) {
       acc[j] = carry::madc_lo_cc(a[first + j], b, acc[j]);
       acc[j + 1] = carry::madc_hi_cc(a[first + j], b, acc[j + 1]);
@@ -36,7 +36,7 @@ struct LimbsCuda {
   }
 
   static CUZK_INLINE void mul_row(uint32_t *acc, const uint32_t *a, int first, uint32_t b) {
-#pragma unroll
+CUZK_UNROLL
     for (int j = 0; j < N; j += 2) {
       const uint64_t x = (uint64_t)a[first + j] * b;
       acc[j] = (uint32_t)x;
@@ -47,7 +47,7 @@ struct LimbsCuda {
   // even += odd >> 32 in weight 0, and odd = (old odd >> 64) + a[1], a[3], ... times b; `odd` holds what was even, odd[0] = 0.
   static CUZK_INLINE void shift_mad_row(uint32_t *even, uint32_t *odd, const uint32_t *a, uint32_t b) {
     even[0] = carry::add_cc(even[0], odd[1]);
-#pragma unroll
+CUZK_UNROLL
     for (int j = 0; j < N; j += 2) {
       odd[j] = carry::madc_lo_cc(a[j + 1], b, j + 2 < N ? odd[j + 2] : 0);
       odd[j + 1] = carry::madc_hi_cc(a[j + 1], b, j + 3 < N ? odd[j + 3] : 0);
@@ -55,8 +55,20 @@ struct LimbsCuda {
   }
 
   static CUZK_INLINE void modulus(uint32_t *m) {
-#pragma unroll
+CUZK_UNROLL
     for (int i = 0; i < N; i++) m[i] = p(i);
+  }
+
+  // even += k * (p_0 + p_2 2^64 + ...) for p_0 = 1.
+  static CUZK_INLINE void mad_even_trivial(uint32_t *even, const uint32_t *m, uint32_t k, uint32_t *top) {
+    even[0] = carry::add_cc(even[0], k);
+    even[1] = carry::addc_cc(even[1], 0);
+CUZK_UNROLL
+    for (int j = 2; j < N; j += 2) {
+      even[j] = carry::madc_lo_cc(m[j], k, even[j]);
+      even[j + 1] = carry::madc_hi_cc(m[j], k, even[j + 1]);
+    }
+    *top = carry::addc(*top, 0);
   }
 
   // Adds the multiple of p that makes even[0] zero.
@@ -64,24 +76,17 @@ struct LimbsCuda {
     uint32_t m[N];
     modulus(m);
     if constexpr (low_limbs_are_trivial) {
-      const uint32_t k = carry::negative(even[0]);  // p = 1 mod 2^32
-      // k * (2^32 - 1) = k 2^32 - k
-      const uint32_t low = carry::sub_cc(0, k), high = carry::subc(k, 0);
+      const uint32_t low = even[0], k = carry::negative(low);  // p = 1 mod 2^32
+      // k * (2^32 - 1) = k 2^32 - k: its halves are -k = low and k - 1, or 0 and 0.
+      const uint32_t high = low ? ~low : 0;
       odd[0] = carry::add_cc(odd[0], low);
       odd[1] = carry::addc_cc(odd[1], high);
-#pragma unroll
+CUZK_UNROLL
       for (int j = 2; j < N; j += 2) {
         odd[j] = carry::madc_lo_cc(m[j + 1], k, odd[j]);
         odd[j + 1] = carry::madc_hi_cc(m[j + 1], k, odd[j + 1]);
       }
-      even[0] = carry::add_cc(even[0], k);
-      even[1] = carry::addc_cc(even[1], 0);
-#pragma unroll
-      for (int j = 2; j < N; j += 2) {
-        even[j] = carry::madc_lo_cc(m[j], k, even[j]);
-        even[j + 1] = carry::madc_hi_cc(m[j], k, even[j + 1]);
-      }
-      odd[N - 1] = carry::addc(odd[N - 1], 0);
+      mad_even_trivial(even, m, k, odd + N - 1);
     } else {
       const uint32_t k = even[0] * n0;
       mad_row(odd, m, 1, k, nullptr);
@@ -93,10 +98,10 @@ struct LimbsCuda {
   static CUZK_INLINE void reduce_once(uint32_t *r, const uint32_t *t) {
     uint32_t s[N];
     s[0] = carry::sub_cc(t[0], p(0));
-#pragma unroll
+CUZK_UNROLL
     for (int i = 1; i < N; i++) s[i] = carry::subc_cc(t[i], p(i));
     const uint32_t borrow = carry::subc(0, 0);
-#pragma unroll
+CUZK_UNROLL
     for (int i = 0; i < N; i++) r[i] = borrow ? t[i] : s[i];
   }
 
@@ -104,7 +109,7 @@ struct LimbsCuda {
   static CUZK_INLINE void finish(uint32_t *r, const uint32_t *even, const uint32_t *odd) {
     uint32_t t[N];
     t[0] = carry::add_cc(odd[0], even[1]);
-#pragma unroll
+CUZK_UNROLL
     for (int i = 1; i < N - 1; i++) t[i] = carry::addc_cc(odd[i], even[i + 1]);
     t[N - 1] = carry::addc(odd[N - 1], 0);
     reduce_once(r, t);
@@ -113,7 +118,7 @@ struct LimbsCuda {
   static CUZK_INLINE void add(uint32_t *r, const uint32_t *a, const uint32_t *b) {
     uint32_t t[N];
     t[0] = carry::add_cc(a[0], b[0]);
-#pragma unroll
+CUZK_UNROLL
     for (int i = 1; i < N - 1; i++) t[i] = carry::addc_cc(a[i], b[i]);
     t[N - 1] = carry::addc(a[N - 1], b[N - 1]);
     reduce_once(r, t);
@@ -122,11 +127,11 @@ struct LimbsCuda {
   static CUZK_INLINE void sub(uint32_t *r, const uint32_t *a, const uint32_t *b) {
     uint32_t t[N];
     t[0] = carry::sub_cc(a[0], b[0]);
-#pragma unroll
+CUZK_UNROLL
     for (int i = 1; i < N; i++) t[i] = carry::subc_cc(a[i], b[i]);
     const uint32_t mask = carry::subc(0, 0);
     r[0] = carry::add_cc(t[0], p(0) & mask);
-#pragma unroll
+CUZK_UNROLL
     for (int i = 1; i < N - 1; i++) r[i] = carry::addc_cc(t[i], p(i) & mask);
     r[N - 1] = carry::addc(t[N - 1], p(N - 1) & mask);
   }
@@ -137,7 +142,7 @@ struct LimbsCuda {
     mul_row(x, a, 0, b[0]);
     mul_row(y, a, 1, b[0]);
     reduce_step(x, y);
-#pragma unroll
+CUZK_UNROLL
     for (int i = 1; i < N; i++) {
       uint32_t *even = i % 2 ? y : x, *odd = i % 2 ? x : y;
       shift_mad_row(even, odd, a, b[i]);
@@ -155,7 +160,7 @@ struct LimbsCuda {
     mad_row(y, c, 1, d[0], nullptr);
     mad_row(x, c, 0, d[0], y + N - 1);
     reduce_step(x, y);
-#pragma unroll
+CUZK_UNROLL
     for (int i = 1; i < N; i++) {
       uint32_t *even = i % 2 ? y : x, *odd = i % 2 ? x : y;
       shift_mad_row(even, odd, a, b[i]);
@@ -170,17 +175,17 @@ struct LimbsCuda {
   // a^2 / 2^(32 N) mod p: products of different limbs once, doubled; then the reduction apart.
   static CUZK_INLINE void sqr(uint32_t *r, const uint32_t *a) {
     uint32_t s[2 * N], odd[2 * N];  // odd[i] has weight i too; its products start at odd weights
-#pragma unroll
+CUZK_UNROLL
     for (int i = 0; i < 2 * N; i++) s[i] = odd[i] = 0;
-#pragma unroll
+CUZK_UNROLL
     for (int i = 0; i < N - 1; i++) {
-#pragma unroll
+CUZK_UNROLL
       for (int j = i + 1; j < N; j += 2) {
         odd[i + j] = j == i + 1 ? carry::mad_lo_cc(a[i], a[j], odd[i + j]) : carry::madc_lo_cc(a[i], a[j], odd[i + j]);
         odd[i + j + 1] = carry::madc_hi_cc(a[i], a[j], odd[i + j + 1]);
         if (j + 2 >= N && i + j + 2 < 2 * N) odd[i + j + 2] = carry::addc(odd[i + j + 2], 0);
       }
-#pragma unroll
+CUZK_UNROLL
       for (int j = i + 2; j < N; j += 2) {
         s[i + j] = j == i + 2 ? carry::mad_lo_cc(a[i], a[j], s[i + j]) : carry::madc_lo_cc(a[i], a[j], s[i + j]);
         s[i + j + 1] = carry::madc_hi_cc(a[i], a[j], s[i + j + 1]);
@@ -189,16 +194,16 @@ struct LimbsCuda {
     }
     s[1] = odd[1];
     s[2] = carry::add_cc(s[2], odd[2]);
-#pragma unroll
+CUZK_UNROLL
     for (int i = 3; i < 2 * N - 1; i++) s[i] = carry::addc_cc(s[i], odd[i]);
     s[2 * N - 1] = carry::addc(odd[2 * N - 1], 0);
     s[1] = carry::add_cc(s[1], s[1]);
-#pragma unroll
+CUZK_UNROLL
     for (int i = 2; i < 2 * N - 1; i++) s[i] = carry::addc_cc(s[i], s[i]);
     s[2 * N - 1] = carry::addc(s[2 * N - 1], s[2 * N - 1]);
     s[0] = carry::mad_lo_cc(a[0], a[0], 0);
     s[1] = carry::madc_hi_cc(a[0], a[0], s[1]);
-#pragma unroll
+CUZK_UNROLL
     for (int i = 1; i < N; i++) {
       s[2 * i] = carry::madc_lo_cc(a[i], a[i], s[2 * i]);
       s[2 * i + 1] = carry::madc_hi_cc(a[i], a[i], s[2 * i + 1]);
@@ -210,23 +215,29 @@ struct LimbsCuda {
   static CUZK_INLINE void redc(uint32_t *r, const uint32_t *s) {
     uint32_t x[N], y[N], m[N];
     modulus(m);
-#pragma unroll
+CUZK_UNROLL
     for (int i = 0; i < N; i++) {
       x[i] = s[i];
       y[i] = 0;
     }
     reduce_step(x, y);
-#pragma unroll
+CUZK_UNROLL
     for (int i = 1; i < N; i++) {
       uint32_t *even = i % 2 ? y : x, *odd = i % 2 ? x : y;
       even[0] = carry::add_cc(even[0], odd[1]);
       if constexpr (low_limbs_are_trivial) {
-#pragma unroll
-        for (int j = 0; j < N; j++) odd[j] = carry::addc_cc(j + 2 < N ? odd[j + 2] : 0, 0);
-        reduce_step(even, odd);
+        const uint32_t low = even[0], k = carry::negative(low), high = low ? ~low : 0;
+        odd[0] = carry::addc_cc(odd[2], low);
+        odd[1] = carry::addc_cc(odd[3], high);
+CUZK_UNROLL
+        for (int j = 2; j < N; j += 2) {
+          odd[j] = carry::madc_lo_cc(m[j + 1], k, j + 2 < N ? odd[j + 2] : 0);
+          odd[j + 1] = carry::madc_hi_cc(m[j + 1], k, j + 3 < N ? odd[j + 3] : 0);
+        }
+        mad_even_trivial(even, m, k, odd + N - 1);
       } else {
         const uint32_t k = even[0] * n0;
-#pragma unroll
+CUZK_UNROLL
         for (int j = 0; j < N; j += 2) {
           odd[j] = carry::madc_lo_cc(m[j + 1], k, j + 2 < N ? odd[j + 2] : 0);
           odd[j + 1] = carry::madc_hi_cc(m[j + 1], k, j + 3 < N ? odd[j + 3] : 0);
@@ -236,11 +247,11 @@ struct LimbsCuda {
     }
     uint32_t t[N];
     t[0] = carry::add_cc(x[0], y[1]);
-#pragma unroll
+CUZK_UNROLL
     for (int i = 1; i < N - 1; i++) t[i] = carry::addc_cc(x[i], y[i + 1]);
     t[N - 1] = carry::addc(x[N - 1], 0);
     t[0] = carry::add_cc(t[0], s[N]);
-#pragma unroll
+CUZK_UNROLL
     for (int i = 1; i < N - 1; i++) t[i] = carry::addc_cc(t[i], s[N + i]);
     t[N - 1] = carry::addc(t[N - 1], s[2 * N - 1]);
     reduce_once(r, t);

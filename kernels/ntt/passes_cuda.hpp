@@ -95,33 +95,33 @@ CUZK_INLINE void merge(F &a, F &b, uint32_t k, const F *table, NttMode mode) {
 template <class F>
 CUZK_INLINE void split8(F *x, uint32_t q, int skip, const F *table, NttMode mode) {
   if (skip < 1) {
-#pragma unroll
+CUZK_UNROLL
     for (int j = 0; j < 4; j++) split(x[j], x[j + 4], q, table, mode);
   }
   if (skip < 2) {
-#pragma unroll
+CUZK_UNROLL
     for (int j = 0; j < 4; j++) {
       const int a = (j & 1) + (j >> 1) * 4;
       split(x[a], x[a + 2], 2 * q + (uint32_t)(j >> 1), table, mode);
     }
   }
-#pragma unroll
+CUZK_UNROLL
   for (int j = 0; j < 4; j++) split(x[2 * j], x[2 * j + 1], 4 * q + (uint32_t)j, table, mode);
 }
 
 template <class F>
 CUZK_INLINE void merge8(F *x, uint32_t q, int skip, const F *table, NttMode mode) {
-#pragma unroll
+CUZK_UNROLL
   for (int j = 0; j < 4; j++) merge(x[2 * j], x[2 * j + 1], 4 * q + (uint32_t)j, table, mode);
   if (skip < 2) {
-#pragma unroll
+CUZK_UNROLL
     for (int j = 0; j < 4; j++) {
       const int a = (j & 1) + (j >> 1) * 4;
       merge(x[a], x[a + 2], 2 * q + (uint32_t)(j >> 1), table, mode);
     }
   }
   if (skip < 1) {
-#pragma unroll
+CUZK_UNROLL
     for (int j = 0; j < 4; j++) merge(x[j], x[j + 4], q, table, mode);
   }
 }

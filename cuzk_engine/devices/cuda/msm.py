@@ -1,0 +1,265 @@
+"""Multi-scalar multiplication on a GPU, by buckets (Pippenger), all windows together.
+
+digits → radix sort by (window, bucket) → tasks of equal length → bucket sums (XYZZ) → row and column sums → result. The algorithms
+are described in kernels/msm/: digits_cuda.hpp, sort.cu, tasks_cuda.hpp, reduce.cu.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cupy
+import numpy as np
+
+from cuzk_engine.curves import Curve
+from cuzk_engine.devices.cuda.compiler import Program
+from cuzk_engine.devices.cuda.fields import cpp_curve
+from cuzk_engine.devices.cuda.module import Kernels
+
+_TILE = 8192  # entries a block sorts; as in sort.cu
+_SCAN_TILE = 4096
+_FAN_IN_LOG = 4  # as in tasks_cuda.hpp
+_LEVELS = 7
+_MOST_BITS_A_PASS = 10
+_FOLD = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How an MSM of ``n`` points is cut: windows of ``bits`` bits, tasks of at most ``longest`` entries."""
+
+    n: int
+    bits: int
+    windows: int
+    longest: int
+
+    @property
+    def buckets_log(self) -> int:
+        return self.bits - 1
+
+    @property
+    def buckets(self) -> int:
+        return self.windows << self.buckets_log
+
+    @property
+    def entries(self) -> int:
+        return self.n * self.windows
+
+    @property
+    def slots(self) -> int:
+        """Most partial sums of buckets longer than a task."""
+        return 2 * self.entries // self.longest + 1
+
+    @property
+    def passes(self) -> tuple[int, ...]:
+        """Bits of each pass of the sort, lowest first."""
+        count = -(-self.buckets_log // _MOST_BITS_A_PASS)
+        return tuple((self.buckets_log + k) // count for k in range(count))
+
+
+def shape(curve: Curve, n: int, bits: int | None = None, longest: int | None = None) -> Shape:
+    """The window with the fewest multiplications: 10 an entry, 28 a bucket."""
+    order_bits = curve.r.bit_length()
+
+    def windows(c: int) -> int:
+        return -(-order_bits // c)
+
+    c = bits or min(range(8, 23), key=lambda k: windows(k) * (10 * n + (28 << (k - 1))))
+    average = n >> (c - 1)
+    return Shape(n, c, windows(c), longest or min(max(64, 2 * average), 1024))
+
+
+class Msm:
+    """Sums of scalars times points of one group of one curve. Keeps no arrays between calls: memory comes from CuPy's allocator."""
+
+    def __init__(self, kernels: Kernels, curve: Curve, group: int, blocks: int | None = None) -> None:
+        self._kernels, self.curve, self.group = kernels, curve, group
+        name = cpp_curve(curve)
+        options = (f"-DCUZK_CURVE={name}", f"-DCUZK_GROUP={group}")
+        self._lanes = group
+        self.coordinate_bytes = curve.n8q * group
+        self.point_bytes, self.sum_bytes = 2 * self.coordinate_bytes, 4 * self.coordinate_bytes
+        self._digits = Program("msm/digits.cu", (f"-DCUZK_FIELD={name}Fr",))
+        self._sort = Program("msm/sort.cu")
+        self._tasks = Program("msm/tasks.cu")
+        resident = blocks or (2 if curve.limbs == 6 else 4)
+        self._accumulate = Program("msm/accumulate.cu", (*options, f"-DCUZK_BLOCKS={resident}"))
+        self._reduce = Program("msm/reduce.cu", options)
+        self._fixed = Program("msm/fixed.cu", options)
+
+    # ---- the phases ----
+
+    def digits(self, scalars: Any, form: Shape) -> Any:
+        out = cupy.empty(form.entries, dtype=np.uint32)
+        grid = min(-(-form.n // 256), 132 * 32)
+        arguments = (scalars, np.uint32(form.n), np.uint32(form.bits), np.uint32(form.windows), out)
+        self._kernels.launch(self._digits, "msm_digits", grid, 256, arguments)
+        return out
+
+    def _scan(self, data: Any) -> Any:
+        """Exclusive prefix sums in place; returns the total, an array of one."""
+        n = data.size
+        blocks = -(-n // _SCAN_TILE)
+        sums = cupy.empty(blocks + 1, dtype=np.uint32)
+        self._kernels.launch(self._sort, "scan_tiles", blocks, 256, (data, np.uint64(n), sums))
+        self._kernels.launch(self._sort, "scan_sums", 1, 1024, (sums, np.uint32(blocks)))
+        self._kernels.launch(self._sort, "scan_add", blocks, 256, (data, np.uint64(n), sums))
+        return sums[blocks:]
+
+    def sort(self, digits: Any, form: Shape, reversed_bits: int = 0) -> tuple[Any, Any, Any]:
+        """Keys (window and bucket), entries (point index, sign in bit 31), both sorted, and the start of each window with the
+        total number at the end."""
+        tiles = -(-form.n // _TILE)
+        starts = cupy.empty(form.windows + 1, dtype=np.uint32)
+        keys, values = digits, digits
+        shift = 0
+        for number, bits in enumerate(form.passes):
+            first, last = number == 0, number == len(form.passes) - 1
+            bins = 1 << bits
+            counts = cupy.empty(form.windows * bins * tiles, dtype=np.uint32)
+            common = (np.uint32(form.n), starts, np.int32(first), np.uint32(shift), np.uint32(bits))
+            grid = (tiles, form.windows)
+            self._kernels.launch(self._sort, "sort_count", grid, 512, (keys, *common, counts), shared=4 * bins)
+            total = self._scan(counts)
+            if first:
+                arguments = (counts, np.uint64(bins * tiles), total, np.uint32(form.windows), starts)
+                self._kernels.launch(self._sort, "sort_starts", 1, 128, arguments)
+            out_keys = cupy.empty(form.entries, dtype=np.uint32)
+            out_values = cupy.empty(form.entries, dtype=np.uint32)
+            high = np.uint32(1 << form.buckets_log if last else 0)
+            self._kernels.launch(
+                self._sort,
+                "sort_scatter",
+                grid,
+                512,
+                (keys, values, *common, counts, out_keys, out_values, high, np.uint32(reversed_bits)),
+                shared=4 * (64 + 2 * bins + 2 * _TILE) + 2 * 16 * bins,
+            )
+            keys, values = out_keys, out_values
+            shift += bits
+        return keys, values, starts
+
+    def tasks(self, keys: Any, starts: Any, form: Shape, sums: Any) -> tuple[Any, Any, Any]:
+        """Tasks, the counters (tasks, slots, long buckets, 0, groups of each level) and the groups of each level."""
+        launch, program = self._kernels.launch, self._tasks
+        begin = cupy.zeros(form.buckets, dtype=np.uint32)
+        end = cupy.zeros(form.buckets, dtype=np.uint32)
+        grid = min(-(-form.entries // 256), 132 * 32)
+        launch(self._sort, "bucket_bounds", grid, 256, (keys, starts, np.uint32(form.windows), begin, end))
+        histogram = cupy.zeros(form.longest + 1, dtype=np.uint32)
+        totals = cupy.zeros(4 + _LEVELS + 1, dtype=np.uint32)
+        most_long = form.entries // (form.longest + 1) + 1
+        long_buckets = cupy.empty((most_long, 4 + _LEVELS), dtype=np.uint32)
+        tasks = cupy.empty((form.buckets + form.slots, 3), dtype=np.uint32)
+        pitch = form.slots // 2 + 1
+        groups = cupy.empty((_LEVELS, pitch, 4), dtype=np.uint32)
+        buckets, longest = np.uint32(form.buckets), np.uint32(form.longest)
+        launch(
+            program,
+            "task_count",
+            min(-(-form.buckets // 256), 132 * 8),
+            256,
+            (begin, end, buckets, longest, histogram, totals, long_buckets, sums, np.uint32(self.coordinate_bytes)),
+        )
+        launch(program, "task_order", 1, 1, (histogram, longest, totals))
+        grid = min(-(-form.buckets // 4096), 132 * 8)
+        launch(program, "task_place", grid, 256, (begin, end, buckets, longest, histogram, tasks))
+        arguments = (long_buckets, totals, buckets, longest, histogram, tasks, groups, np.uint32(pitch))
+        launch(program, "task_pieces", 132 * 8, 256, arguments)
+        return tasks, totals, groups
+
+    def accumulate(self, tasks: Any, totals: Any, groups: Any, values: Any, points: Any, form: Shape, sums: Any) -> None:
+        most = min(form.buckets + form.slots, form.entries)
+        grid = -(-most * self._lanes // 128)
+        self._kernels.launch(self._accumulate, "msm_accumulate", grid, 128, (tasks, totals, values, points, sums))
+        pieces, level = -(-form.n // form.longest), 0
+        while pieces > 1 and level < _LEVELS:
+            most = min(form.slots // 2 + 1, form.slots >> (_FAN_IN_LOG * level) | 1)
+            grid = min(-(-most * self._lanes // 128), 132 * 16)
+            self._kernels.launch(self._reduce, "msm_merge", grid, 128, (groups[level], totals[4 + level :], sums))
+            pieces = -(-pieces >> _FAN_IN_LOG)
+            level += 1
+
+    def _fold(self, sums: Any, n: int, count: int, inner: int) -> Any:
+        """Sums over an axis of length ``count``, of which ``inner`` elements stand side by side; ``n`` input elements."""
+        while count > 1:
+            step = min(_FOLD, count)
+            n //= step
+            out = cupy.empty(n * self.sum_bytes, dtype=np.uint8)
+            arguments = (sums, out, np.uint32(n), np.uint32(step), np.uint32(inner))
+            self._kernels.launch(self._reduce, "msm_fold", -(-n * self._lanes // 128), 128, arguments)
+            sums = out
+            count //= step
+        return sums
+
+    def reduce(self, sums: Any, form: Shape) -> Any:
+        """The result, XYZZ, on the device."""
+        column_log = form.buckets_log // 2
+        row_log = form.buckets_log - column_log
+        rows = self._fold(sums, form.buckets, 1 << column_log, 1)
+        columns = self._fold(sums, form.buckets, 1 << row_log, 1 << column_log)
+        row_bits = cupy.empty((row_log + 1) * form.windows * self.sum_bytes, dtype=np.uint8)
+        column_bits = cupy.empty((column_log + 1) * form.windows * self.sum_bytes, dtype=np.uint8)
+        block = 64 * self._lanes
+        launch = self._kernels.launch
+        launch(self._reduce, "msm_bits", (row_log + 1, form.windows), block, (rows, row_bits, np.uint32(row_log)))
+        launch(
+            self._reduce,
+            "msm_bits",
+            (column_log + 1, form.windows),
+            block,
+            (columns, column_bits, np.uint32(column_log)),
+        )
+        out = cupy.empty(self.sum_bytes, dtype=np.uint8)
+        words = (np.uint32(row_log), np.uint32(column_log), np.uint32(form.windows), np.uint32(form.bits))
+        launch(self._reduce, "msm_finish", 1, block, (row_bits, column_bits, *words, out))
+        return out
+
+    # ---- the whole ----
+
+    def run(self, points: Any, scalars: Any, form: Shape | None = None, reversed_bits: int = 0) -> Any:
+        """Enqueues the MSM; returns the sum in XYZZ coordinates, Montgomery form, on the device.
+
+        ``points``: affine, Montgomery form, infinity all zero; ``scalars``: (n, 4) uint64, plain, below r. With
+        ``reversed_bits`` = log n, scalar i belongs to the point whose index is i's bit reversal.
+        """
+        n = scalars.shape[0]
+        if n == 0:
+            return cupy.zeros(self.sum_bytes, dtype=np.uint8)
+        form = form or shape(self.curve, n)
+        digits = self.digits(scalars, form)
+        keys, values, starts = self.sort(digits, form, reversed_bits)
+        del digits
+        sums = cupy.empty((form.buckets + form.slots) * self.sum_bytes, dtype=np.uint8)
+        tasks, totals, groups = self.tasks(keys, starts, form, sums)
+        self.accumulate(tasks, totals, groups, values, points, form, sums)
+        return self.reduce(sums, form)
+
+    def to_affine(self, total: Any) -> tuple[int, ...]:
+        """Plain affine coordinates of a sum: (x, y) in G1, (x0, x1, y0, y1) in G2; zeros for infinity. Waits for the device."""
+        out = cupy.empty(self.point_bytes, dtype=np.uint8)
+        self._kernels.launch(self._fixed, "sums_to_affine", 1, 128, (total, np.uint32(1), out))
+        return self.plain(out)[0]
+
+    def plain(self, points: Any) -> list[tuple[int, ...]]:
+        """Affine points on the device as plain integers."""
+        q, size = self.curve.q, self.curve.n8q
+        factor = pow(1 << (8 * size), -1, q)
+        data = cupy.asnumpy(points).tobytes()
+        numbers = [int.from_bytes(data[i : i + size], "little") * factor % q for i in range(0, len(data), size)]
+        width = 2 * self.group
+        return [tuple(numbers[i : i + width]) for i in range(0, len(numbers), width)]
+
+    def fixed_base(self, base: bytes, scalars: Any) -> Any:
+        """scalars[i] * base for every i, affine; ``base`` is an affine point in Montgomery form, ``scalars`` plain, (n, 4)."""
+        n = scalars.shape[0]
+        table = cupy.empty(32 * 256 * self.point_bytes, dtype=np.uint8)
+        launch = self._kernels.launch
+        point = cupy.asarray(np.frombuffer(base, dtype=np.uint8))
+        launch(self._fixed, "fixed_table", 1, 32 * self._lanes, (point, table))
+        out = cupy.empty(n * self.point_bytes, dtype=np.uint8)
+        if n:
+            grid = min(-(-n * self._lanes // 128), 132 * 64)
+            launch(self._fixed, "fixed_multiply", grid, 128, (table, scalars, np.uint32(n), out))
+        return out
