@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import json
 import logging
+import os
 import threading
 import time
 from collections import OrderedDict
@@ -83,7 +84,7 @@ class KeyCache:
         Raises FormatError for a file that is no sound key, CancelledError.
         """
         cancel = CancelToken() if cancel is None else cancel
-        name = str(path)
+        name = os.path.abspath(path)
         with self._loading_alone(name, cancel):
             with self._changed:
                 known = self._keys.get(name)
@@ -104,7 +105,7 @@ class KeyCache:
             if path is None:
                 self._keys.clear()
             else:
-                self._keys.pop(str(path), None)
+                self._keys.pop(os.path.abspath(path), None)
 
     def loaded(self) -> list[LoadedKey]:
         """The keys that are kept, least recently used first."""
@@ -201,9 +202,9 @@ def load_key(
 ) -> LoadedKey:
     """Opens the key and checks it, its points only when their content was never checked before."""
     cancel = CancelToken() if cancel is None else cancel
-    zkey = ZKey.open(Path(path).absolute())
+    zkey = ZKey.open(path)
     order = check_coefficients(zkey, threads, cancel)
-    name = zkey.path
+    name = os.path.abspath(path)
     content = checks.known_hash(name, zkey.identity)
     if content is None or not checks.is_checked(content):
         content = content_hash(zkey.source.data, cancel)

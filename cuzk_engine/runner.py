@@ -45,7 +45,6 @@ from cuzk_engine.devices.tables import TableCache
 from cuzk_engine.errors import CuzkError, FormatError, OutOfDeviceMemoryError, ProofInvalidError
 from cuzk_engine.events import Incident, Kind, Purpose, Span, host_lane
 from cuzk_engine.formats.proof import Proof, PublicSignals
-from cuzk_engine.formats.r1cs import R1cs, first_unsatisfied
 from cuzk_engine.formats.source import Bytes
 from cuzk_engine.formats.wtns import Witness, check_witness
 from cuzk_engine.groth16.assemble import Blinding, Randomness, assemble
@@ -220,6 +219,8 @@ def _violated(key: LoadedKey, witness: Witness) -> str:
     try:
         if not path.is_file() or path.stat().st_size > _R1CS_LIMIT:
             return ""
+        from cuzk_engine.formats.r1cs import R1cs, first_unsatisfied
+
         r1cs = R1cs.open(path)
         if (r1cs.header.n_wires, r1cs.header.n_public) != (key.zkey.n_vars, key.zkey.n_public):
             return ""

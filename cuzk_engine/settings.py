@@ -324,23 +324,23 @@ TABLE: Final[tuple[Definition, ...]] = (
 )
 
 _BY_KEY: Final = {definition.key: definition for definition in TABLE}
+_CURRENT: Final = tuple(definition.key for definition in TABLE if definition.replacement is None)
 
 
 def definition(key: str) -> Definition:
     """The setting ``key``. Raises SettingError that names the nearest one."""
     found = _BY_KEY.get(key)
     if found is None:
-        raise SettingError(f"unknown setting {key!r}{nearest(key, _BY_KEY)}")
+        raise SettingError(f"unknown setting {key!r}{nearest(key, _CURRENT)}")
     return found
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """``; did you mean …?`` where something known is near, else nothing."""
     names = list(known)
-    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
-    if not close:  # the right name in the wrong table
-        last = word.rpartition(".")[2]
-        close = [name for name in names if name.rpartition(".")[2] == last][:1]
+    last = word.rpartition(".")[2]
+    close = [name for name in names if "." in name and name.rpartition(".")[2] == last]  # in the wrong section
+    close = close or difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 

@@ -1,1 +1,1 @@
-"""The window of cuzk: knows the engine only through its client and its event types."""
+"""The window. It knows the engine only through ``cuzk_engine.client`` and the event types of ``cuzk_engine.events``."""

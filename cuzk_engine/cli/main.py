@@ -32,11 +32,20 @@ INTERRUPTED: Final = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command line (``sys.argv`` by default) and returns its exit code."""
-    debug = False
+    """Runs one command line and returns its exit code; without ``argv`` that of the process, which ends with it."""
+    if argv is not None:
+        return _guarded(list(argv))
+    code = INTERRUPTED
     try:
-        arguments = list(sys.argv[1:] if argv is None else argv)
-        debug = "--debug" in arguments
+        code = _guarded(sys.argv[1:])
+        _ignore_late_signals()
+    except KeyboardInterrupt:
+        pass
+    return code
+
+
+def _guarded(arguments: list[str]) -> int:
+    try:
         return _run(arguments)
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -46,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _stop_writing()
         return 0
     except Exception as error:
-        if debug:
+        if "--debug" in arguments:
             import traceback
 
             traceback.print_exc()
@@ -55,7 +64,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     import importlib
+    import os
 
+    # numpy's linear algebra, which nothing here uses, starts a thread a processor when it is loaded.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     command = next((argument for argument in arguments if not argument.startswith("-")), None)
     module = importlib.import_module(f"cuzk_engine.cli.{command}") if command in COMMANDS else None
     parser = _parser(command, module)
@@ -108,6 +120,14 @@ def _report(error: Exception) -> int:
         with contextlib.suppress(OSError):  # nobody listens; the exit code still tells
             print(f"cuzk: error: {message}", file=sys.stderr, flush=True)
     return code
+
+
+def _ignore_late_signals() -> None:
+    """The result stands: an interruption while the interpreter cleans up must not turn it into another one."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def _stop_writing() -> None:

@@ -8,6 +8,7 @@ disk the proof is delivered; an interruption then comes too late and the command
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import sys
@@ -23,8 +24,6 @@ from cuzk_engine.cli.console import ProgressLine, say, say_json
 from cuzk_engine.errors import CancelledError, CuzkError, UsageError
 
 if TYPE_CHECKING:
-    from cuzk_engine.devices.base import CancelToken
-
     Subparsers = argparse._SubParsersAction[Any]
 
 _REDRAW_S: Final = 0.1
@@ -53,21 +52,21 @@ def run(args: argparse.Namespace) -> int:
     task = _Task(args, work)
     with _interruptible(task):
         task.wait(ProgressLine(sys.stderr))
-    if task.error is not None:
-        if isinstance(task.error, CancelledError) and task.interrupted_by is not None:
-            return 128 + task.interrupted_by
-        raise task.error
-    if args.json:
-        say_json(task.result)
-    else:
-        say(_summary(args, task.result))
+        if task.error is not None:
+            if task.interrupted_by is not None:  # whatever the work met while it was ending
+                return 128 + task.interrupted_by
+            raise task.error
+        if args.json:
+            say_json(task.result)
+        else:
+            say(_summary(args, task.result))
     return 0
 
 
 def check_outputs(args: argparse.Namespace) -> None:
     """Refuses, before any work, outputs that cannot be meant or written."""
     inputs = {"the key": args.key, "the witness": args.witness}
-    if _same_file(args.proof, args.public):
+    if _same_file(args.proof, args.public) and (args.proof.is_file() or not args.proof.exists()):
         raise UsageError(f"{args.proof}: proof and public signals cannot be written to one file")
     for output in (args.proof, args.public):
         for name, path in inputs.items():
@@ -78,6 +77,8 @@ def check_outputs(args: argparse.Namespace) -> None:
         folder = Path(os.path.realpath(output)).parent
         if not folder.is_dir():
             raise CuzkError(f"{output}: cannot be written: the folder {folder} does not exist")
+        if not os.access(output if output.exists() else folder, os.W_OK):
+            raise CuzkError(f"{output}: cannot be written: permission denied")
 
 
 def write_pair(proof: Path, proof_json: str, public: Path, public_json: str) -> None:
@@ -119,8 +120,7 @@ class _Task:
 
     def __post_init__(self) -> None:
         self._done = threading.Event()
-        self._cancelled = False
-        self._token: CancelToken | None = None
+        self._on_interrupt: Callable[[], None] | None = None
         self._thread = threading.Thread(target=self._run, name="prove", daemon=True)
 
     def wait(self, line: ProgressLine) -> None:
@@ -136,16 +136,14 @@ class _Task:
         if self.interrupted_by is not None and not self.committing:
             os._exit(128 + number)
         self.interrupted_by = number
-        self._cancelled = True
-        if self._token is not None:
-            self._token.set()
+        if self._on_interrupt is not None:
+            self._on_interrupt()
 
-    def cancel_with(self, token: CancelToken) -> CancelToken:
-        """Makes ``token`` the flag that an interruption sets."""
-        self._token = token
-        if self._cancelled:
-            token.set()
-        return token
+    def when_interrupted(self, callback: Callable[[], None]) -> None:
+        """``callback`` makes the work end; it is called from a signal handler, at once when the signal came before."""
+        self._on_interrupt = callback
+        if self.interrupted_by is not None:
+            callback()
 
     def report(self, phase: str, fraction: float) -> None:
         self.progress = (phase, fraction)
@@ -153,7 +151,7 @@ class _Task:
     def deliver(self, proof_json: str, public_json: str) -> None:
         """The point of no return: from here on both files appear, or an error is told."""
         self.committing = True
-        if self._cancelled:
+        if self.interrupted_by is not None:
             raise CancelledError("cancelled")
         write_pair(self.args.proof, proof_json, self.args.public, public_json)
 
@@ -189,7 +187,8 @@ def _prove_here(task: _Task) -> dict[str, Any]:
     from cuzk_engine.keys import KeyCache
     from cuzk_engine.runner import Runner
 
-    cancel = task.cancel_with(CancelToken())
+    cancel = CancelToken()
+    task.when_interrupted(cancel.set)
     args = task.args
     device = open_device(args.device)
     try:
@@ -214,38 +213,47 @@ def _prove_here(task: _Task) -> dict[str, Any]:
 
 def _prove_by_daemon(task: _Task) -> dict[str, Any]:
     started = time.monotonic_ns()
-    from cuzk_engine.client import EngineClient, JobState
-    from cuzk_engine.devices.base import CancelToken
+    from cuzk_engine.client import DaemonError, EngineClient, JobState
 
-    cancel = task.cancel_with(CancelToken())
     args = task.args
     with EngineClient(args.daemon) as client:
         device = "" if args.device == "auto" else args.device
         job = client.submit(key_path=args.key.absolute(), witness_path=args.witness.absolute(), device=device)
         job_id = job.id
-        unsubscribe = cancel.on_set(lambda: threading.Thread(target=client.cancel, args=(job_id,)).start())
+        # A call from within a signal handler could wait for a lock that the interrupted code holds.
+        task.when_interrupted(lambda: threading.Thread(target=_cancel_job, args=(args.daemon, job_id)).start())
         try:
             with client.watch(job_id) as updates:
                 for job in updates:
                     task.report(job.phase or job.state.value, job.progress)
-        finally:
-            unsubscribe()
+        except DaemonError as error:
+            raise DaemonError(
+                f"{error}; job {job_id} was accepted and goes on when the engine is there again"
+            ) from error
         if job.state is JobState.CANCELLED:
-            raise CancelledError("cancelled")
+            raise CancelledError(f"job {job_id} was cancelled")
         if job.state is not JobState.COMPLETED:
-            raise CuzkError(job.error or f"the job ended as {job.state.value}")
+            raise CuzkError(job.error or f"job {job_id} ended as {job.state.value}")
         result = client.fetch(job_id)
-        task.deliver(result.proof_json, result.public_json)
-        return {
-            "proof": str(args.proof),
-            "public": str(args.public),
-            "curve": result.curve,
-            "device": job.device,
-            "job": job_id,
-            "verified": True,
-            "seconds": (time.monotonic_ns() - started) / 1e9,
-            "phases": {phase.name: phase.nanoseconds / 1e9 for phase in job.phases},
-        }
+    task.deliver(result.proof_json, result.public_json)
+    return {
+        "proof": str(args.proof),
+        "public": str(args.public),
+        "curve": result.curve,
+        "device": job.device,
+        "job": job_id,
+        "verified": True,
+        "seconds": (time.monotonic_ns() - started) / 1e9,
+        "phases": {phase.name: phase.nanoseconds / 1e9 for phase in job.phases},
+    }
+
+
+def _cancel_job(address: str, job_id: str) -> None:
+    from cuzk_engine.client import EngineClient
+
+    # The engine may be gone, or the job done: then nothing is left to cancel.
+    with contextlib.suppress(CuzkError), EngineClient(address) as client:
+        client.cancel(job_id)
 
 
 def _summary(args: argparse.Namespace, result: dict[str, Any]) -> str:

@@ -203,6 +203,10 @@ def _described(identity: EngineIdentity, target: Address) -> DaemonStatus:
     stale = identity.build != installed
     state = _STATES.get(identity.state, ProcessState.STARTING)
     message = f"the engine is {_WORDS[state]} at {target} (pid {identity.pid}, started by the {identity.started_by})"
+    for device in identity.devices:
+        if device.state in ("failed", "restarting"):
+            message += f"; device {device.id} is {'out of order' if device.state == 'failed' else 'restarting'}: "
+            message += device.reason
     if stale:
         message += f"; it runs build {identity.build}, installed is {installed}: restart it"
     return DaemonStatus(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from typing import Final
 
@@ -21,7 +20,9 @@ def check_name(name: str) -> None:
     if _CUDA.fullmatch(name) is None:
         raise UsageError(f'device "{name}" is not known, expected auto, cpu or cuda:N')
     why = "this version proves on the CPU only, it has no CUDA backend"
-    if importlib.util.find_spec("cupy") is None:
+    from importlib.util import find_spec
+
+    if find_spec("cupy") is None:
         why += ", and CuPy is not installed"
     raise CuzkError(f"device {name} cannot be used: {why}; choose --device cpu or auto")
 

@@ -21,6 +21,8 @@ _I32: Final = np.dtype("<i4")
 _U32: Final = np.dtype("<u4")
 _I8: Final = np.dtype("<i1")
 
+_PINNED: Final = {0: False, 1: True}  # anything else: no transfer
+
 _SAMPLE_FIELDS: Final = (
     "memory_used",
     "memory_reserved",
@@ -83,7 +85,7 @@ def decode_events(batch: pb.TelemetryBatch) -> EventBatch:
     """The rows of a batch. Raises ValueError for columns that do not fit together."""
     strings = list(batch.strings)
     return EventBatch(
-        spans=_decode_spans(batch.spans, strings),
+        spans=decode_spans(batch.spans, strings),
         samples=[sample_from_wire(sample) for sample in batch.samples],
         allocations=decode_allocations(batch.allocations, strings),
         marks=[Mark(m.time_ns, m.kind, m.text, m.device) for m in batch.marks],
@@ -114,6 +116,25 @@ def decode_allocations(columns: pb.AllocationColumns, strings: list[str]) -> lis
     worker = _column(columns.worker, _I32, rows)
     rows_ = zip(times.tolist(), device, delta.tolist(), purpose, worker.tolist(), job, strict=True)
     return [Allocation(*row) for row in rows_]
+
+
+def decode_spans(columns: pb.SpanColumns, strings: list[str]) -> list[Span]:
+    start = _column(columns.start_ns, _I64)
+    rows = len(start)
+    values = zip(
+        start.tolist(),
+        _column(columns.end_ns, _I64, rows).tolist(),
+        _names(columns.device, strings, rows),
+        _names(columns.lane, strings, rows),
+        _names(columns.kind, strings, rows),
+        _names(columns.job, strings, rows),
+        _column(columns.partition, _I32, rows).tolist(),
+        _column(columns.worker, _I32, rows).tolist(),
+        _column(columns.size, _I64, rows).tolist(),
+        map(_PINNED.get, _column(columns.pinned, _I8, rows).tolist()),
+        strict=True,
+    )
+    return [Span(*row) for row in values]
 
 
 def count_events(batch: pb.TelemetryBatch) -> int:
@@ -163,27 +184,6 @@ def _encode_allocations(rows: list[Allocation], table: StringTable) -> pb.Alloca
         worker=_pack((a.worker for a in rows), _I32),
         job=_pack((table(a.job) for a in rows), _U32),
     )
-
-
-def _decode_spans(columns: pb.SpanColumns, strings: list[str]) -> list[Span]:
-    start = _column(columns.start_ns, _I64)
-    rows = len(start)
-    return [
-        Span(*row[:-1], None if row[-1] < 0 else bool(row[-1]))
-        for row in zip(
-            start.tolist(),
-            _column(columns.end_ns, _I64, rows).tolist(),
-            _names(columns.device, strings, rows),
-            _names(columns.lane, strings, rows),
-            _names(columns.kind, strings, rows),
-            _names(columns.job, strings, rows),
-            _column(columns.partition, _I32, rows).tolist(),
-            _column(columns.worker, _I32, rows).tolist(),
-            _column(columns.size, _I64, rows).tolist(),
-            _column(columns.pinned, _I8, rows).tolist(),
-            strict=True,
-        )
-    ]
 
 
 def _pack(values: Iterable[int], dtype: np.dtype[Any]) -> bytes:

@@ -153,7 +153,8 @@ int cuzk_msm(int curve, int group, const void *points, const void *scalars, uint
              uint64_t scratch_bytes, cuzk_call *call) {
   CUZK_REQUIRE(is_curve(curve) && is_group(group) && is_array(points, n) && is_array(scalars, n) && out && is_call(call));
   Run run(call);
-  if (!is_vector(scratch) || scratch_bytes < paths().msm_scratch_bytes(curve, group, n, run.threads())) return CUZK_E_SCRATCH;
+  CUZK_REQUIRE(reinterpret_cast<uintptr_t>(scratch) % 64 == 0);
+  if (!scratch || scratch_bytes < paths().msm_scratch_bytes(curve, group, n, run.threads())) return CUZK_E_SCRATCH;
   return paths().msm(curve, group, points, scalars, n, out, scratch, scratch_bytes, run);
 }
 

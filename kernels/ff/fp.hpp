@@ -8,6 +8,7 @@
 #else
 #include <string.h>
 
+#include "inverse.hpp"
 #include "limbs_portable.hpp"
 #ifdef CUZK_PATH_ADX
 #include "limbs_adx.hpp"
@@ -114,21 +115,12 @@ class Fp {
     return r;
   }
 
-  // Fermat: this^(p-2), four bits at a time.
+  // The limbs' inverse x^-1 R^-1 of x R, times R^2 to restore the radix.
   Fp inverse() const {
-    Fp table[16];
-    table[0] = one();
-    for (int i = 1; i < 16; i++) table[i] = table[i - 1] * *this;
-    uint64_t e[N];
-    for (int i = 0; i < N; i++) e[i] = P::modulus[i];
-    static_assert(P::modulus[0] >= 2, "the subtraction must not borrow");
-    e[0] -= 2;
-    Fp r = one();
-    for (int i = 16 * N - 1; i >= 0; i--) {
-      if (i != 16 * N - 1) r = r.sqr().sqr().sqr().sqr();
-      r = r * table[e[i / 16] >> (4 * (i % 16)) & 15];
-    }
-    return r;
+    if (is_zero()) return *this;
+    Fp r;
+    BinaryInversion<P>::invert(r.v, v);
+    return r * raw(Montgomery<P>::r3);
   }
 };
 

@@ -11,24 +11,24 @@ namespace CUZK_PATH {
 
 // One row, first word of b: t = a * b[0], top word in %[c].
 #define CUZK_ROW_FIRST(j, tj, tn) \
-  "mulxq 8*" #j "(%[a]), %[l], %[" #tn "]\n\t" \
+  "mulxq 8*" #j "+%[a], %[l], %[" #tn "]\n\t" \
   "adoxq %[l], %[" #tj "]\n\t"
 // One row, later words: t += a * b[i].
 #define CUZK_ROW_NEXT(j, tj, tn) \
-  "mulxq 8*" #j "(%[a]), %[l], %[c]\n\t" \
+  "mulxq 8*" #j "+%[a], %[l], %[c]\n\t" \
   "adoxq %[l], %[" #tj "]\n\t" \
   "adcxq %[c], %[" #tn "]\n\t"
 // t = (t + m p) / 2^64, one word: t[j-1] takes what belongs there, t[j] is rebuilt.
 #define CUZK_ROW_REDUCE(j, tp, tj) \
   "adcxq %[" #tj "], %[" #tp "]\n\t" \
-  "mulxq 8*" #j "(%[p]), %[l], %[" #tj "]\n\t" \
+  "mulxq 8*" #j "+%[p], %[l], %[" #tj "]\n\t" \
   "adoxq %[l], %[" #tp "]\n\t"
 
 #define CUZK_REDUCE_HEAD \
-  "movq %[n0], %%rdx\n\t" \
+  "movabsq %[n0], %%rdx\n\t" \
   "imulq %[t0], %%rdx\n\t" \
   "xorl %k[z], %k[z]\n\t" \
-  "mulxq (%[p]), %[l], %[h]\n\t" \
+  "mulxq %[p], %[l], %[h]\n\t" \
   "adcxq %[t0], %[l]\n\t" \
   "movq %[h], %[t0]\n\t"
 
@@ -40,10 +40,10 @@ struct AdxKernel;
   "adcxq %[z], %[t3]\n\t" \
   "adoxq %[c], %[t3]\n\t"
 #define CUZK_STEP_4(i) \
-  "movq 8*" #i "(%[b]), %%rdx\n\t" \
+  "movq 8*" #i "+%[b], %%rdx\n\t" \
   "xorl %k[z], %k[z]\n\t" \
   CUZK_ROW_NEXT(0, t0, t1) CUZK_ROW_NEXT(1, t1, t2) CUZK_ROW_NEXT(2, t2, t3) \
-  "mulxq 24(%[a]), %[l], %[c]\n\t" \
+  "mulxq 24+%[a], %[l], %[c]\n\t" \
   "adoxq %[l], %[t3]\n\t" \
   "adcxq %[z], %[c]\n\t" \
   "adoxq %[z], %[c]\n\t" \
@@ -104,17 +104,16 @@ struct AdxKernel<P, 4> {
 
   static CUZK_INLINE void mul(uint64_t *r, const uint64_t *a, const uint64_t *b) {
     uint64_t t0, t1, t2, t3, c, l, h, z;
-    const uint64_t n0 = Montgomery<P>::n0;
-    __asm__("movq (%[b]), %%rdx\n\t"
+    __asm__("movq %[b], %%rdx\n\t"
             "xorl %k[z], %k[z]\n\t"
-            "mulxq (%[a]), %[t0], %[t1]\n\t"
+            "mulxq %[a], %[t0], %[t1]\n\t"
             CUZK_ROW_FIRST(1, t1, t2) CUZK_ROW_FIRST(2, t2, t3) CUZK_ROW_FIRST(3, t3, c)
             "adoxq %[z], %[c]\n\t"
             CUZK_REDUCE_4 CUZK_STEP_4(1) CUZK_STEP_4(2) CUZK_STEP_4(3)
             : [t0] "=&r"(t0), [t1] "=&r"(t1), [t2] "=&r"(t2), [t3] "=&r"(t3), [c] "=&r"(c), [l] "=&r"(l), [h] "=&r"(h),
               [z] "=&r"(z)
-            : [a] "r"(a), [b] "r"(b), [p] "r"(P::modulus), [n0] "m"(n0), "m"(*(const uint64_t(*)[4])a),
-              "m"(*(const uint64_t(*)[4])b)
+            : [a] "m"(*(const uint64_t(*)[4])a), [b] "m"(*(const uint64_t(*)[4])b),
+              [p] "m"(*(const uint64_t(*)[4])P::modulus), [n0] "i"(Montgomery<P>::n0)
             : "rdx", "cc");
     reduce_once(r, t0, t1, t2, t3);
   }
@@ -126,11 +125,11 @@ struct AdxKernel<P, 4> {
   "adcxq %[z], %[t5]\n\t" \
   "adoxq %[c], %[t5]\n\t"
 #define CUZK_STEP_6(i) \
-  "movq 8*" #i "(%[b]), %%rdx\n\t" \
+  "movq 8*" #i "+%[b], %%rdx\n\t" \
   "xorl %k[z], %k[z]\n\t" \
   CUZK_ROW_NEXT(0, t0, t1) CUZK_ROW_NEXT(1, t1, t2) CUZK_ROW_NEXT(2, t2, t3) CUZK_ROW_NEXT(3, t3, t4) \
   CUZK_ROW_NEXT(4, t4, t5) \
-  "mulxq 40(%[a]), %[l], %[c]\n\t" \
+  "mulxq 40+%[a], %[l], %[c]\n\t" \
   "adoxq %[l], %[t5]\n\t" \
   "adcxq %[z], %[c]\n\t" \
   "adoxq %[z], %[c]\n\t" \
@@ -162,30 +161,30 @@ struct AdxKernel<P, 6> {
 
   static CUZK_INLINE void add(uint64_t *r, const uint64_t *a, const uint64_t *b) {
     uint64_t t0 = a[0], t1 = a[1], t2 = a[2], t3 = a[3], t4 = a[4], t5 = a[5];
-    __asm__("addq %[b0], %[t0]\n\t"
-            "adcq %[b1], %[t1]\n\t"
-            "adcq %[b2], %[t2]\n\t"
-            "adcq %[b3], %[t3]\n\t"
-            "adcq %[b4], %[t4]\n\t"
-            "adcq %[b5], %[t5]\n\t"
+    __asm__("addq %[b], %[t0]\n\t"
+            "adcq 8+%[b], %[t1]\n\t"
+            "adcq 16+%[b], %[t2]\n\t"
+            "adcq 24+%[b], %[t3]\n\t"
+            "adcq 32+%[b], %[t4]\n\t"
+            "adcq 40+%[b], %[t5]\n\t"
             : [t0] "+&r"(t0), [t1] "+&r"(t1), [t2] "+&r"(t2), [t3] "+&r"(t3), [t4] "+&r"(t4), [t5] "+&r"(t5)
-            : [b0] "m"(b[0]), [b1] "m"(b[1]), [b2] "m"(b[2]), [b3] "m"(b[3]), [b4] "m"(b[4]), [b5] "m"(b[5])
+            : [b] "m"(*(const uint64_t(*)[6])b)
             : "cc");
     reduce_once(r, t0, t1, t2, t3, t4, t5);
   }
 
   static CUZK_INLINE void sub(uint64_t *r, const uint64_t *a, const uint64_t *b) {
     uint64_t t0 = a[0], t1 = a[1], t2 = a[2], t3 = a[3], t4 = a[4], t5 = a[5], mask;
-    __asm__("subq %[b0], %[t0]\n\t"
-            "sbbq %[b1], %[t1]\n\t"
-            "sbbq %[b2], %[t2]\n\t"
-            "sbbq %[b3], %[t3]\n\t"
-            "sbbq %[b4], %[t4]\n\t"
-            "sbbq %[b5], %[t5]\n\t"
+    __asm__("subq %[b], %[t0]\n\t"
+            "sbbq 8+%[b], %[t1]\n\t"
+            "sbbq 16+%[b], %[t2]\n\t"
+            "sbbq 24+%[b], %[t3]\n\t"
+            "sbbq 32+%[b], %[t4]\n\t"
+            "sbbq 40+%[b], %[t5]\n\t"
             "sbbq %[m], %[m]\n\t"
             : [t0] "+&r"(t0), [t1] "+&r"(t1), [t2] "+&r"(t2), [t3] "+&r"(t3), [t4] "+&r"(t4), [t5] "+&r"(t5),
               [m] "=&r"(mask)
-            : [b0] "m"(b[0]), [b1] "m"(b[1]), [b2] "m"(b[2]), [b3] "m"(b[3]), [b4] "m"(b[4]), [b5] "m"(b[5])
+            : [b] "m"(*(const uint64_t(*)[6])b)
             : "cc");
     const uint64_t p0 = P::modulus[0] & mask, p1 = P::modulus[1] & mask, p2 = P::modulus[2] & mask;
     const uint64_t p3 = P::modulus[3] & mask, p4 = P::modulus[4] & mask, p5 = P::modulus[5] & mask;
@@ -203,18 +202,17 @@ struct AdxKernel<P, 6> {
 
   static CUZK_INLINE void mul(uint64_t *r, const uint64_t *a, const uint64_t *b) {
     uint64_t t0, t1, t2, t3, t4, t5, c, l, h, z;
-    const uint64_t n0 = Montgomery<P>::n0;
-    __asm__("movq (%[b]), %%rdx\n\t"
+    __asm__("movq %[b], %%rdx\n\t"
             "xorl %k[z], %k[z]\n\t"
-            "mulxq (%[a]), %[t0], %[t1]\n\t"
+            "mulxq %[a], %[t0], %[t1]\n\t"
             CUZK_ROW_FIRST(1, t1, t2) CUZK_ROW_FIRST(2, t2, t3) CUZK_ROW_FIRST(3, t3, t4) CUZK_ROW_FIRST(4, t4, t5)
             CUZK_ROW_FIRST(5, t5, c)
             "adoxq %[z], %[c]\n\t"
             CUZK_REDUCE_6 CUZK_STEP_6(1) CUZK_STEP_6(2) CUZK_STEP_6(3) CUZK_STEP_6(4) CUZK_STEP_6(5)
             : [t0] "=&r"(t0), [t1] "=&r"(t1), [t2] "=&r"(t2), [t3] "=&r"(t3), [t4] "=&r"(t4), [t5] "=&r"(t5),
               [c] "=&r"(c), [l] "=&r"(l), [h] "=&r"(h), [z] "=&r"(z)
-            : [a] "r"(a), [b] "r"(b), [p] "r"(P::modulus), [n0] "m"(n0), "m"(*(const uint64_t(*)[6])a),
-              "m"(*(const uint64_t(*)[6])b)
+            : [a] "m"(*(const uint64_t(*)[6])a), [b] "m"(*(const uint64_t(*)[6])b),
+              [p] "m"(*(const uint64_t(*)[6])P::modulus), [n0] "i"(Montgomery<P>::n0)
             : "rdx", "cc");
     reduce_once(r, t0, t1, t2, t3, t4, t5);
   }

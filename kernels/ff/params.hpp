@@ -91,6 +91,7 @@ struct Montgomery {
   static constexpr uint64_t n0 = negative_inverse();
   static constexpr Limbs<N> one = power_of_two(64 * N);       // R mod p
   static constexpr Limbs<N> r2 = power_of_two(2 * 64 * N);    // R^2 mod p
+  static constexpr Limbs<N> r3 = power_of_two(3 * 64 * N);    // R^3 mod p
 };
 
 }  // namespace CUZK_PATH

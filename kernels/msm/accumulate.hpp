@@ -64,13 +64,20 @@ class Accumulator {
       if (bucket_end <= i) continue;  // empty
       const bool whole = starts_[bucket] >= begin && bucket_end <= end;
       adder.open(static_cast<uint32_t>(bucket));
-      if (whole && !first_slab) adder.put(buckets_[bucket]);
+      bool empty = true;
+      if (whole && !first_slab) {
+        adder.put(buckets_[bucket]);
+        empty = false;
+      }
       const uint64_t stop = bucket_end < end ? bucket_end : end;
       for (; i < stop; i++) {
         if (i + ahead < end) fetch(points + (entries_[i + ahead] >> 1) * sizeof(Point));
         const Point p = Point::load(points + (entries_[i] >> 1) * sizeof(Point));
+        if (p.is_infinity()) continue;  // up to half of a B query: variables that stand in no row of B
         adder.put(entries_[i] & 1 ? -p : p);
+        empty = false;
       }
+      if (empty) adder.put(Point::infinity());
       adder.close();
     }
     adder.sum();

@@ -123,7 +123,7 @@ class DigitSorter {
         if (kind != ScalarKind::other) continue;
         if (!s.is_below_order<typename Plan::Fr>()) bad.store(true, std::memory_order_relaxed);
         others_[other] = static_cast<uint32_t>(i);
-        cutter.cut(s, digits_ + other, count_);
+        cutter.cut(s, digits_ + other, plan_.digit_pitch());
         other++;
       }
     });
@@ -132,18 +132,15 @@ class DigitSorter {
   // Counts lie two places up, so that after the prefix sum starts_[b + 1] is where bucket b begins, and after each entry
   // has moved it on, where it ends.
   bool count_digits(Run &run) {
-    const uint32_t middle = 1u << (plan_.window - 1);
+    const int32_t middle = 1 << (plan_.window - 1);
     for (int i = 0; i < 2; i++) starts_[i] = 0;
     const bool done = run.parallel(plan_.windows, [&](size_t w, unsigned) {
       uint32_t *counts = starts_ + 2 + w * plan_.buckets;
       memset(counts, 0, plan_.buckets * sizeof *counts);
-      const uint16_t *digits = digits_ + w * count_;
+      const uint16_t *digits = digits_ + w * plan_.digit_pitch();
       for (uint32_t k = 0; k < count_; k++) {
-        const uint32_t d = digits[k];
-        if (d > middle)
-          counts[d - middle - 1]++;
-        else if (d < middle)
-          counts[middle - d - 1]++;
+        const int32_t d = digits[k] - middle;
+        if (d != 0) counts[(d < 0 ? -d : d) - 1]++;
       }
     });
     if (!done) return false;
@@ -154,7 +151,7 @@ class DigitSorter {
   }
 
   bool scatter(Run &run) {
-    const uint32_t middle = 1u << (plan_.window - 1);
+    const int32_t middle = 1 << (plan_.window - 1);
     const uint64_t last = plan_.all_buckets() - 1;
     const uint32_t begin_of_ones = starts_[last + 1];
     // The windows' entries may reach into the room where the ones wait: they move first.
@@ -162,13 +159,10 @@ class DigitSorter {
     memmove(entries_ + begin_of_ones, waiting, ones_ * sizeof *entries_);
     const bool done = run.parallel(plan_.windows, [&](size_t w, unsigned) {
       uint32_t *next = starts_ + 1 + w * plan_.buckets;
-      const uint16_t *digits = digits_ + w * count_;
+      const uint16_t *digits = digits_ + w * plan_.digit_pitch();
       for (uint32_t k = 0; k < count_; k++) {
-        const uint32_t d = digits[k];
-        if (d > middle)
-          entries_[next[d - middle - 1]++] = make_entry(others_[k], false);
-        else if (d < middle)
-          entries_[next[middle - d - 1]++] = make_entry(others_[k], true);
+        const int32_t d = digits[k] - middle;
+        if (d != 0) entries_[next[(d < 0 ? -d : d) - 1]++] = make_entry(others_[k], d < 0);
       }
     });
     starts_[last + 1] = begin_of_ones + ones_;

@@ -1,7 +1,7 @@
 // Sizes of a multi-scalar multiplication: window width, pieces, and where everything lies in the caller's scratch.
 #pragma once
 #include "../ec/point.hpp"
-#include "batch_add.hpp"
+#include "adder.hpp"
 
 namespace cuzk {
 namespace CUZK_PATH {
@@ -54,6 +54,9 @@ struct MsmPlan {
 
   uint64_t all_buckets() const { return windows * buckets + 1; }  // the last one takes the scalars that are 1
   uint64_t max_entries() const { return windows * slab; }
+  // Digits of a window, with a distance to the next one that is no power of two: a scalar's digits are written to all
+  // windows at once, and would share one set of the first-level cache.
+  uint64_t digit_pitch() const { return (slab + 2047) / 2048 * 2048 + 96; }
   uint64_t blocks() const { return (slab + block - 1) / block; }
   uint64_t max_parts() const { return 2 * ((max_entries() + min_chunk - 1) / min_chunk + 1); }
 
@@ -64,7 +67,7 @@ struct MsmPlan {
 
   // What a thread needs to add up `entries` points in segments.
   static uint64_t segment_bytes(uint64_t entries) {
-    return round(entries * sizeof(Point)) + round(BatchAdder<F>::scratch_bytes(entries)) + round(entries * 4) +
+    return round(entries * sizeof(Point)) + round(PairAdder<F>::scratch_bytes(entries)) + round(entries * 4) +
            round(entries * 12);
   }
   uint64_t worker_bytes() const {
@@ -84,7 +87,7 @@ struct MsmPlan {
     l.points = take(all_buckets() * sizeof(Point));
     l.starts = take((all_buckets() + 2) * 4);
     l.entries = take(max_entries() * 4);
-    l.digits = take(max_entries() * 2);
+    l.digits = take(windows * digit_pitch() * 2);
     l.others = take(slab * 4);
     l.blocks = take((blocks() + 1) * 8);
     l.part_points = take(max_parts() * sizeof(Point));

@@ -23,7 +23,7 @@ class SegmentAdder {
       : points_(reinterpret_cast<Point *>(scratch)),
         adder_(scratch + round(capacity * sizeof(Point)), capacity),
         index_(reinterpret_cast<uint32_t *>(scratch + round(capacity * sizeof(Point)) +
-                                            round(BatchAdder<F>::scratch_bytes(capacity)))),
+                                            round(PairAdder<F>::scratch_bytes(capacity)))),
         segments_(reinterpret_cast<Segment *>(reinterpret_cast<char *>(index_) + round(capacity * 4))) {}
 
   void clear() { used_ = count_ = 0; }
@@ -60,7 +60,7 @@ class SegmentAdder {
   static uint64_t round(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
   Point *points_;
-  BatchAdder<F> adder_;
+  PairAdder<F> adder_;
   uint32_t *index_;
   Segment *segments_;
   uint32_t used_ = 0, count_ = 0;

@@ -2,6 +2,9 @@
 #include "../capi/path_functions.hpp"
 #include "../capi/select.hpp"
 #include "transform.hpp"
+#ifdef CUZK_PATH_IFMA
+#include "transform_ifma.hpp"
+#endif
 
 namespace cuzk {
 namespace CUZK_PATH {
@@ -42,8 +45,41 @@ bool scale(Fr *data, uint64_t n, const Fr &k, Run &run) {
   });
 }
 
+// data[i] changes places with data[reverse(i)].
 template <class Fr>
-using ScalarTransform = Transform<Fr, TileScalar<Fr>>;
+bool reorder(Fr *data, uint32_t log_n, Run &run) {
+  return run.ranges(uint64_t{1} << log_n, 1 << 14, [&](uint64_t begin, uint64_t end, unsigned) {
+    for (uint64_t i = begin; i < end; i++) {
+      const uint64_t j = reverse_bits(i, log_n);
+      if (j <= i) continue;
+      const Fr t = data[i];
+      data[i] = data[j];
+      data[j] = t;
+    }
+  });
+}
+
+// f(transform) with this path's transform for the size.
+template <class Fr, class F>
+auto with_transform(Fr *data, uint32_t log_n, Run &run, F &&f) {
+#ifdef CUZK_PATH_IFMA
+  if (log_n >= TransformX8<Fr>::min_log_n) {
+    TransformX8<Fr> transform(data, log_n, run);
+    return f(transform);
+  }
+#endif
+  Transform<Fr, TileScalar<Fr>> transform(data, log_n, run);
+  return f(transform);
+}
+
+// What the twiddles of this path and size are multiplied by.
+template <class Fr>
+Fr table_factor([[maybe_unused]] uint32_t log_n) {
+#ifdef CUZK_PATH_IFMA
+  if (log_n >= TransformX8<Fr>::min_log_n) return TransformX8<Fr>::radix_factor();
+#endif
+  return Fr::one();
+}
 
 }  // namespace
 
@@ -53,9 +89,10 @@ int ntt_table(int curve, uint32_t log_n, void *table, Run &run) {
     const auto t = TwiddleTable<Fr>::at(table, log_n);
     const uint32_t bits = log_n ? log_n - 1 : 0;
     const Fr omega = Roots<Fr>::omega(log_n);
-    const bool done = fill_reversed(t.forward, bits, Fr::one(), omega, run) &&
-                      fill_reversed(t.inverse, bits, Fr::one(), omega.inverse(), run) &&
-                      fill_reversed(t.coset, log_n, Roots<Fr>::inverse_of_size(log_n), Roots<Fr>::coset_shift(log_n), run);
+    const Fr factor = table_factor<Fr>(log_n), scaled = factor * Roots<Fr>::inverse_of_size(log_n);
+    const bool done = fill_reversed(t.forward, bits, factor, omega, run) &&
+                      fill_reversed(t.inverse, bits, factor, omega.inverse(), run) &&
+                      fill_reversed(t.coset, log_n, scaled, Roots<Fr>::coset_shift(log_n), run);
     return done ? CUZK_OK : CUZK_E_CANCELLED;
   });
 }
@@ -66,14 +103,12 @@ int ntt(int curve, void *data, uint32_t log_n, int flags, const void *table, Run
     SpanTimer span(run, CUZK_SPAN_NTT);
     const auto t = TwiddleTable<Fr>::at(table, log_n);
     Fr *x = static_cast<Fr *>(data);
-    ScalarTransform<Fr> transform(x, log_n, run);
     const Fr *twiddles = flags & CUZK_NTT_INVERSE ? t.inverse : t.forward;
     const bool in_reversed = flags & CUZK_NTT_IN_REVERSED, out_reversed = flags & CUZK_NTT_OUT_REVERSED;
-    bool done;
-    if (in_reversed)
-      done = transform.to_natural(twiddles) && (!out_reversed || transform.reorder());
-    else
-      done = transform.to_reversed(twiddles) && (out_reversed || transform.reorder());
+    bool done = with_transform(x, log_n, run, [&](auto &transform) {
+      return in_reversed ? transform.to_natural(twiddles) : transform.to_reversed(twiddles, nullptr);
+    });
+    if (done && in_reversed == out_reversed) done = reorder(x, log_n, run);
     if (done && (flags & CUZK_NTT_INVERSE)) done = scale(x, uint64_t{1} << log_n, Roots<Fr>::inverse_of_size(log_n), run);
     return done ? CUZK_OK : CUZK_E_CANCELLED;
   });
@@ -103,20 +138,14 @@ int coset_extend(int curve, void *data, uint32_t log_n, const void *table, Run &
     using Fr = typename decltype(type)::type;
     const auto t = TwiddleTable<Fr>::at(table, log_n);
     Fr *x = static_cast<Fr *>(data);
-    ScalarTransform<Fr> transform(x, log_n, run);
-    {
-      SpanTimer span(run, CUZK_SPAN_NTT, 0);
-      if (!transform.to_reversed(t.inverse)) return CUZK_E_CANCELLED;
-    }
-    {
-      SpanTimer span(run, CUZK_SPAN_COSET);
-      const bool done = run.ranges(uint64_t{1} << log_n, piece, [&](uint64_t begin, uint64_t end, unsigned) {
-        for (uint64_t i = begin; i < end; i++) x[i] = x[i] * t.coset[i];
-      });
-      if (!done) return CUZK_E_CANCELLED;
-    }
-    SpanTimer span(run, CUZK_SPAN_NTT, 1);
-    return transform.to_natural(t.forward) ? CUZK_OK : CUZK_E_CANCELLED;
+    return with_transform(x, log_n, run, [&](auto &transform) -> int {
+      {
+        SpanTimer span(run, CUZK_SPAN_COSET);  // the inverse transform and the coset's factors
+        if (!transform.to_reversed(t.inverse, t.coset)) return CUZK_E_CANCELLED;
+      }
+      SpanTimer span(run, CUZK_SPAN_NTT);
+      return transform.to_natural(t.forward) ? CUZK_OK : CUZK_E_CANCELLED;
+    });
   });
 }
 

@@ -21,10 +21,14 @@ class Transform {
   Transform(Fr *data, uint32_t log_n, Run &run) : data_(data), log_n_(log_n), run_(run) { plan(); }
 
   // Natural order in, reversed out; forward with the table's forward twiddles, inverse (unscaled) with its inverse ones.
-  bool to_reversed(const Fr *twiddles) {
+  // factors, where given, are multiplied to the result.
+  bool to_reversed(const Fr *twiddles, const Fr *factors) {
     for (uint32_t i = 0; i < passes_; i++)
       if (!pass(i, twiddles, &Tile::forward)) return false;
-    return true;
+    if (!factors) return true;
+    return run_.ranges(uint64_t{1} << log_n_, 4096, [&](uint64_t begin, uint64_t end, unsigned) {
+      for (uint64_t i = begin; i < end; i++) data_[i] = data_[i] * factors[i];
+    });
   }
 
   // Reversed order in, natural out.
@@ -32,20 +36,6 @@ class Transform {
     for (uint32_t i = passes_; i-- > 0;)
       if (!pass(i, twiddles, &Tile::backward)) return false;
     return true;
-  }
-
-  // data[i] changes places with data[reverse(i)].
-  bool reorder() {
-    const uint64_t n = uint64_t{1} << log_n_;
-    return run_.ranges(n, 1 << 14, [&](uint64_t begin, uint64_t end, unsigned) {
-      for (uint64_t i = begin; i < end; i++) {
-        const uint64_t j = reverse_bits(i, log_n_);
-        if (j <= i) continue;
-        const Fr t = data_[i];
-        data_[i] = data_[j];
-        data_[j] = t;
-      }
-    });
   }
 
  private:

@@ -1,0 +1,98 @@
+"""``cuzk info``: what a file holds, and for a proving key what a proof with it needs."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cuzk_engine.cli.console import say, say_json
+
+if TYPE_CHECKING:
+    from cuzk_engine.devices.base import Device
+    from cuzk_engine.formats.identify import FileDescription
+
+    Subparsers = argparse._SubParsersAction[Any]
+
+
+def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "info",
+        help="say what a file holds",
+        description="Says what a file holds. Of witnesses, proofs and public signals no value is shown.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("file", metavar="FILE", type=Path)
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    from cuzk_engine.formats.identify import FileKind, describe
+
+    description = describe(args.file)
+    memory = None
+    if description.kind is FileKind.ZKEY:
+        from cuzk_engine.devices.select import open_device
+
+        device = open_device()
+        try:
+            memory = estimate(args.file, device)
+        finally:
+            device.close()
+    if args.json:
+        say_json({"path": description.path, **description.fields, **({"memory": memory} if memory else {})})
+    else:
+        say("\n".join(_lines(description, memory)))
+    return 0
+
+
+def estimate(key: Path, device: Device) -> dict[str, Any]:
+    """Bytes that one proof with the key takes: on the device at its peak, and of the host beside it."""
+    from cuzk_engine.formats.zkey import ZKey
+    from cuzk_engine.groth16.plan import CircuitSizes
+    from cuzk_engine.runner import PipelineSettings, plan_for
+
+    zkey = ZKey.open(key)
+    plan = plan_for(device, CircuitSizes.of(zkey), PipelineSettings())
+    info = device.info
+    return {
+        "device": info.id,
+        "device_peak": plan.peak,
+        "by_purpose": {purpose.value: nbytes for purpose, nbytes in plan.by_purpose.items()},
+        "host_vectors": plan.host_vectors,
+        "mapped_key": zkey.file_bytes,
+        "device_capacity": info.capacity,
+        "capacity_source": info.capacity_source,
+        "fits": plan.peak <= info.capacity,
+    }
+
+
+def _lines(description: FileDescription, memory: dict[str, Any] | None) -> list[str]:
+    from cuzk_engine.units import format_size
+
+    rows: list[tuple[str, str]] = []
+    sections: list[dict[str, Any]] = []
+    for name, value in description.fields.items():
+        if name == "sections":
+            sections = value
+        elif value is not None:
+            shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+            rows.append((name.replace("_", " "), shown))
+    if memory is not None:
+        purposes = ", ".join(f"{name} {format_size(nbytes)}" for name, nbytes in memory["by_purpose"].items())
+        fits = "fits" if memory["fits"] else "does not fit"
+        capacity = f"{format_size(memory['device_capacity'])} ({memory['capacity_source']})"
+        rows.append(("memory of a proof", f"{format_size(memory['device_peak'])} on {memory['device']}: {purposes}"))
+        rows.append(("", f"{fits} into {capacity}"))
+        host = f"{format_size(memory['host_vectors'])} of vectors, {format_size(memory['mapped_key'])} of mapped key"
+        rows.append(("beside it on the host", host))
+    width = max(len(name) for name, _ in rows)
+    lines = [description.path, *(f"  {name:<{width}}  {value}" for name, value in rows)]
+    if sections:
+        lines.append("  sections")
+    for section in sections:
+        name = section["name"] or "unknown"
+        size, offset = f"{section['bytes']:>15,} bytes", f"at {section['offset']:,}"
+        lines.append(f"    {section['type']:>3}  {name:<24}  {size}  {offset}")
+    return lines

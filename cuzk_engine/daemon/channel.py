@@ -1,0 +1,103 @@
+"""Messages between the supervisor and a device process, over one local socket.
+
+A frame is two little-endian u32 lengths, then a JSON object, then bytes (telemetry columns; empty for most). Large
+vectors never pass through here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import struct
+import threading
+from typing import Any, Final
+
+_LENGTHS: Final = struct.Struct("<II")
+MAX_JSON: Final = 16 << 20
+MAX_BLOB: Final = 64 << 20
+
+Message = dict[str, Any]
+
+
+def encode(message: Message, blob: bytes = b"") -> bytes:
+    body = json.dumps(message, separators=(",", ":")).encode()
+    if len(body) > MAX_JSON or len(blob) > MAX_BLOB:
+        raise ValueError(f"a message of {len(body)} + {len(blob)} bytes is too large")
+    return _LENGTHS.pack(len(body), len(blob)) + body + blob
+
+
+class BlockingChannel:
+    """The device process's side: any thread sends, one receives."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._sending = threading.Lock()
+
+    def send(self, message: Message, blob: bytes = b"") -> None:
+        """Raises OSError when the supervisor has gone."""
+        data = encode(message, blob)
+        with self._sending:
+            self._socket.sendall(data)
+
+    def receive(self) -> Message | None:
+        """The next message, or None when the supervisor has gone."""
+        head = self._read(_LENGTHS.size)
+        if head is None:
+            return None
+        body_size, blob_size = _LENGTHS.unpack(head)
+        if body_size > MAX_JSON or blob_size > MAX_BLOB:
+            return None
+        body = self._read(body_size)
+        if body is None or self._read(blob_size) is None:
+            return None
+        message: Message = json.loads(body)
+        return message
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _read(self, size: int) -> bytes | None:
+        data = bytearray()
+        while len(data) < size:
+            try:
+                part = self._socket.recv(min(size - len(data), 1 << 20))
+            except OSError:
+                return None
+            if not part:
+                return None
+            data += part
+        return bytes(data)
+
+
+class AsyncChannel:
+    """The supervisor's side, on its event loop."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def over(cls, connection: socket.socket) -> AsyncChannel:
+        reader, writer = await asyncio.open_connection(sock=connection, limit=1 << 20)
+        return cls(reader, writer)
+
+    def send(self, message: Message) -> None:
+        """Queues a message; one to a process that has gone is dropped, since its end is seen by ``receive``."""
+        if not self._writer.is_closing():
+            self._writer.write(encode(message))
+
+    async def receive(self) -> tuple[Message, bytes] | None:
+        """The next message and its bytes, or None when the process has gone or sends what is no message."""
+        try:
+            body_size, blob_size = _LENGTHS.unpack(await self._reader.readexactly(_LENGTHS.size))
+            if body_size > MAX_JSON or blob_size > MAX_BLOB:
+                return None
+            body = await self._reader.readexactly(body_size)
+            blob = await self._reader.readexactly(blob_size)
+            return json.loads(body), blob
+        except (asyncio.IncompleteReadError, OSError, ValueError):
+            return None
+
+    def close(self) -> None:
+        self._writer.close()

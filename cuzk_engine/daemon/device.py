@@ -1,0 +1,273 @@
+"""A device process: owns one device, its key cache and its worker threads; started by the supervisor and dies with it.
+
+    python -m cuzk_engine.daemon.device FD DEVICE SUPERVISOR_PID OPTIONS
+
+FD is its end of the socket, OPTIONS a JSON object for the runtime. It opens key and witness files itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import json
+import os
+import queue
+import resource
+import signal
+import socket
+import sys
+import threading
+import time
+from dataclasses import asdict
+from typing import Any, Final
+
+from cuzk_engine.daemon.channel import BlockingChannel, Message
+from cuzk_engine.daemon.runtime import DeviceRuntime, Order, make_runtime
+from cuzk_engine.devices.base import CancelToken
+from cuzk_engine.errors import CancelledError, CuzkError, MemoryPlanError, OutOfDeviceMemoryError
+from cuzk_engine.events import Allocation, Event, EventBatch, Incident, LogLine, Mark, Sample, Span
+from cuzk_engine.telemetry.columns import encode_events
+
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_DUMPABLE: Final = 4
+FLUSH_SECONDS: Final = 0.05
+_MAX_BUFFERED: Final = 200_000  # events between two flushes
+_PROGRESS_NS: Final = 50 * 10**6
+
+
+class EventBuffer:
+    """Collects events from every thread, and sends them in batches. Bounded: what does not fit is counted as
+    dropped.
+    """
+
+    def __init__(self, channel: BlockingChannel) -> None:
+        self._channel = channel
+        self._lock = threading.Lock()
+        self._sending = threading.Lock()  # batches leave in the order in which they were filled
+        self._batch = EventBatch.empty()
+        self._count = 0
+
+    def __call__(self, event: Event) -> None:
+        with self._lock:
+            batch = self._batch
+            if self._count >= _MAX_BUFFERED and not isinstance(event, Allocation):
+                batch.dropped += 1  # allocations are kept, since their sum must stay right
+                return
+            self._count += 1
+            match event:
+                case Span():
+                    batch.spans.append(event)
+                case Allocation():
+                    batch.allocations.append(event)
+                case Sample():
+                    batch.samples.append(event)
+                case Mark():
+                    batch.marks.append(event)
+                case Incident():
+                    batch.incidents.append(event)
+                case LogLine():
+                    batch.logs.append(event)
+
+    def flush(self) -> None:
+        """Sends what there is; raises OSError when the supervisor has gone."""
+        with self._sending:
+            with self._lock:
+                batch, self._batch, self._count = self._batch, EventBatch.empty(), 0
+            if len(batch) or batch.dropped:
+                self._channel.send({"type": "events"}, encode_events(batch).SerializeToString())
+
+
+class Workers:
+    """One thread a worker number, started when it first gets a job."""
+
+    def __init__(self, runtime: DeviceRuntime, channel: BlockingChannel, events: EventBuffer) -> None:
+        self._runtime = runtime
+        self._channel = channel
+        self._events = events
+        self._lock = threading.Lock()
+        self._threads: dict[int, tuple[threading.Thread, queue.SimpleQueue[Order | None]]] = {}
+        self._cancels: dict[str, CancelToken] = {}
+
+    def start(self, order: Order) -> None:
+        with self._lock:
+            self._cancels[order.job] = CancelToken()
+            if order.worker not in self._threads:
+                orders: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
+                thread = threading.Thread(
+                    target=self._serve, args=(orders,), name=f"worker {order.worker}", daemon=True
+                )
+                self._threads[order.worker] = (thread, orders)
+                thread.start()
+            self._threads[order.worker][1].put(order)
+
+    def cancel(self, job: str) -> None:
+        with self._lock:
+            token = self._cancels.get(job)
+        if token is not None:
+            token.set()
+
+    def limit(self, count: int) -> None:
+        """Ends the threads of workers from ``count`` on, after what they do."""
+        with self._lock:
+            surplus = [number for number in self._threads if number >= count]
+            ended = [self._threads.pop(number) for number in surplus]
+        for _, orders in ended:
+            orders.put(None)
+
+    def _serve(self, orders: queue.SimpleQueue[Order | None]) -> None:
+        while (order := orders.get()) is not None:
+            with self._lock:
+                cancel = self._cancels[order.job]
+            answer = self._prove(order, cancel)
+            with self._lock:
+                del self._cancels[order.job]
+            with contextlib.suppress(OSError):  # the supervisor has gone: so will this process
+                self._events.flush()  # what a job did is known before that it ended
+                self._channel.send({"type": "done", "job": order.job, "worker": order.worker, **answer})
+
+    def _prove(self, order: Order, cancel: CancelToken) -> Message:
+        try:
+            outcome = self._runtime.prove(order, _Progress(self._channel, order.job), cancel)
+        except CancelledError:
+            return {"outcome": "cancelled"}
+        except OutOfDeviceMemoryError as error:
+            return {"outcome": "failed", "error": str(error), "memory": not isinstance(error, MemoryPlanError)}
+        except CuzkError as error:
+            return {"outcome": "failed", "error": str(error)}
+        except MemoryError:
+            return {"outcome": "failed", "error": "the machine's memory was exhausted while proving"}
+        except Exception as error:  # a fault of ours must cost this job only
+            return {"outcome": "failed", "error": f"internal fault: {_where(error)}"}
+        return {
+            "outcome": "completed",
+            "proof": outcome.proof_json,
+            "public": outcome.public_json,
+            "phases": outcome.phases,
+        }
+
+
+class _Progress:
+    """Tells the supervisor of a new phase at once and of progress within one now and then."""
+
+    def __init__(self, channel: BlockingChannel, job: str) -> None:
+        self._channel = channel
+        self._job = job
+        self._phase = ""
+        self._sent_ns = 0
+
+    def __call__(self, phase: str, fraction: float) -> None:
+        now = time.monotonic_ns()
+        if phase == self._phase and now - self._sent_ns < _PROGRESS_NS:
+            return
+        self._phase, self._sent_ns = phase, now
+        with contextlib.suppress(OSError):
+            self._channel.send({"type": "progress", "job": self._job, "phase": phase, "fraction": fraction})
+
+
+class DeviceProcess:
+    """Receives orders until the supervisor ends it or goes away."""
+
+    def __init__(self, runtime: DeviceRuntime, channel: BlockingChannel, events: EventBuffer) -> None:
+        self._runtime = runtime
+        self._channel = channel
+        self._workers = Workers(runtime, channel, events)
+
+    def run(self) -> None:
+        while (message := self._channel.receive()) is not None:
+            match message.pop("type"):
+                case "prove":
+                    message["key_identity"] = tuple(message["key_identity"])
+                    self._workers.start(Order(**message))
+                case "cancel":
+                    self._workers.cancel(message["job"])
+                case "workers":
+                    self._workers.limit(message["count"])
+                case "end":
+                    return
+                case action:
+                    # Loading a key takes long: not in the thread that hears a cancellation.
+                    threading.Thread(target=self._answer, args=(action, message), daemon=True).start()
+
+    def _answer(self, action: str, message: Message) -> None:
+        reply: Message = {"type": "answer", "call": message["call"]}
+        try:
+            reply["value"] = self._perform(action, message)
+        except CuzkError as error:
+            reply["error"] = str(error)
+        except Exception as error:
+            reply["error"] = f"internal fault: {_where(error)}"
+        with contextlib.suppress(OSError):
+            self._channel.send(reply)
+
+    def _perform(self, action: str, message: Message) -> Any:
+        match action:
+            case "load":
+                return self._runtime.load_key(message["path"])
+            case "evict":
+                return self._runtime.evict_key(message["path"])
+            case "keys":
+                return [asdict(key) for key in self._runtime.loaded_keys()]
+            case "plan":
+                return asdict(self._runtime.plan(message["path"], message["settings"]))
+        raise CuzkError(f"a device process cannot {action}")
+
+
+def main(arguments: list[str]) -> int:
+    descriptor, device, supervisor, options = arguments
+    _protect(int(supervisor))
+    channel = BlockingChannel(socket.socket(fileno=int(descriptor)))
+    events = EventBuffer(channel)
+    try:
+        runtime = make_runtime(device, json.loads(options), events)
+    except CuzkError as error:
+        return _refuse(channel, str(error))
+    except Exception as error:
+        return _refuse(channel, f"internal fault: {_where(error)}")
+    channel.send({"type": "ready", "info": asdict(runtime.info)})
+    threading.Thread(target=_flush_for_ever, args=(events,), name="telemetry", daemon=True).start()
+    DeviceProcess(runtime, channel, events).run()
+    # Worker threads may be inside native calls; nothing that they do is wanted any more, and the system gives back
+    # all memory.
+    os._exit(0)
+
+
+def _protect(supervisor: int) -> None:
+    """No core file (it would hold witnesses), and no life without the supervisor."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    faulthandler.enable()
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None)
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # a core_pattern with a pipe ignores the limit
+    if os.getppid() != supervisor:  # it died before the signal was asked for
+        os._exit(0)
+
+
+def _flush_for_ever(events: EventBuffer) -> None:
+    while True:
+        time.sleep(FLUSH_SECONDS)
+        try:
+            events.flush()
+        except OSError:
+            return
+
+
+def _refuse(channel: BlockingChannel, reason: str) -> int:
+    channel.send({"type": "refused", "reason": reason})
+    return 1
+
+
+def _where(error: BaseException) -> str:
+    """Kind, text and place of a fault, in one line."""
+    trace = error.__traceback__
+    place = ""
+    while trace is not None:
+        place = f" ({os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno})"
+        trace = trace.tb_next
+    return f"{type(error).__name__}: {' '.join(str(error).split())}{place}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,268 @@
+"""The supervisor's side of one device process: starts it, speaks with it, starts it again when it dies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from cuzk_engine.client.types import DeviceDescription
+from cuzk_engine.daemon.channel import AsyncChannel, Message
+from cuzk_engine.daemon.store import JobRecord
+from cuzk_engine.errors import DaemonError
+
+log = logging.getLogger("cuzk")
+
+_FIRST_BACKOFF: Final = 0.2
+_MAX_BACKOFF: Final = 30.0
+_FAILED_BACKOFF: Final = 5.0
+_STEADY_SECONDS: Final = 10.0  # a process that lived this long starts the backoff anew
+_FAILED_AFTER: Final = 3  # starts in a row that did not become ready: jobs stop waiting for it
+_END_SECONDS: Final = 2.0
+
+
+class DeviceListener(Protocol):
+    """Who hears of a device process."""
+
+    def device_changed(self, device: DeviceHandle) -> None: ...
+    def device_died(self, device: DeviceHandle, reason: str) -> None: ...
+    def device_failed(self, device: DeviceHandle, reason: str) -> None: ...
+    def job_progress(self, job: str, phase: str, fraction: float) -> None: ...
+    def job_done(self, device: DeviceHandle, message: Message) -> None: ...
+    def events(self, device: DeviceHandle, columns: bytes) -> None: ...
+
+
+class DeviceHandle:
+    """One device. ``settings`` gives the pipeline's settings as texts, ``count_workers`` the number of workers;
+    both are asked each time they are needed."""
+
+    def __init__(
+        self,
+        device: str,
+        options: Mapping[str, Any],
+        listener: DeviceListener,
+        settings: Callable[[], Mapping[str, str]],
+        count_workers: Callable[[DeviceHandle], int],
+    ) -> None:
+        self.id = device
+        self.state = "starting"
+        self.reason = ""
+        self.pid = 0
+        self.info: dict[str, Any] = {}
+        self._options = options
+        self._listener = listener
+        self._settings = settings
+        self._count_workers = count_workers
+        self._channel: AsyncChannel | None = None
+        self._calls: dict[int, asyncio.Future[Any]] = {}
+        self._numbers = itertools.count(1)
+        self._ending = asyncio.Event()
+        self._sent_workers = 0
+
+    @property
+    def is_ready(self) -> bool:
+        return self.state == "ready"
+
+    @property
+    def workers(self) -> int:
+        return self._count_workers(self)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the configuration may call it."""
+        ordinal = self.id.partition(":")[2]
+        return tuple(name for name in (self.info.get("uuid"), self.info.get("bus_id"), ordinal, self.id) if name)
+
+    def description(self) -> DeviceDescription:
+        info = self.info
+        return DeviceDescription(
+            id=self.id,
+            name=info.get("name", ""),
+            kind=info.get("kind", self.id.partition(":")[0]),
+            capacity=info.get("capacity", 0),
+            capacity_source=info.get("capacity_source", ""),
+            uuid=info.get("uuid", ""),
+            bus_id=info.get("bus_id", ""),
+            isa=info.get("isa", ""),
+            workers=self.workers,
+            state=self.state,
+            reason=self.reason,
+            pid=self.pid,
+            inert_settings=tuple(info.get("inert_settings", ())),
+        )
+
+    # ---- the process ----
+
+    async def run(self) -> None:
+        """Keeps the process alive until ``end``."""
+        backoff, failures = _FIRST_BACKOFF, 0
+        while not self._ending.is_set():
+            started = asyncio.get_running_loop().time()
+            was_ready, refused, reason = await self._run_once()
+            if self._ending.is_set():
+                break
+            # A process that says why it cannot start will say so again.
+            failures = 0 if was_ready else failures + (_FAILED_AFTER if refused else 1)
+            if was_ready and asyncio.get_running_loop().time() - started > _STEADY_SECONDS:
+                backoff = _FIRST_BACKOFF
+            news = reason != self.reason
+            self.state, self.reason, self.pid = "restarting" if failures < _FAILED_AFTER else "failed", reason, 0
+            if not refused:
+                self._listener.device_died(self, reason)
+            if self.state == "failed":
+                if news:
+                    log.error("device %s does not start: %s", self.id, reason)
+                self._listener.device_failed(self, reason)
+                backoff = max(backoff, _FAILED_BACKOFF)
+            self._listener.device_changed(self)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._ending.wait(), backoff)
+            backoff = min(_MAX_BACKOFF, backoff * 2)
+
+    async def end(self) -> None:
+        """Ends the process; what it does is lost."""
+        self._ending.set()
+        if self._channel is not None:
+            self._channel.send({"type": "end"})
+
+    def kill(self) -> None:
+        if self.pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+    async def _run_once(self) -> tuple[bool, bool, str]:
+        """Whether it became ready, whether it refused to start, and why it ended."""
+        ours, theirs = socket.socketpair()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "cuzk_engine.daemon.device",
+                str(theirs.fileno()),
+                self.id,
+                str(os.getpid()),
+                json.dumps(self._options),
+                stdin=asyncio.subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        except OSError as error:
+            ours.close()
+            return False, False, f"the process of device {self.id} could not be started: {error}"
+        finally:
+            theirs.close()
+        self.pid = process.pid
+        self._sent_workers = 0
+        refused, fault = "", ""
+        channel = self._channel = await AsyncChannel.over(ours)
+        if self._ending.is_set():
+            channel.send({"type": "end"})
+        try:
+            while (received := await channel.receive()) is not None:
+                message, blob = received
+                if message["type"] == "refused":
+                    refused = message["reason"]
+                else:
+                    self._handle(message, blob)
+        except Exception as error:  # a message that is none: the process is not to be trusted any more
+            log.exception("device %s sent what was not understood", self.id)
+            fault = f"the process of device {self.id} sent what was not understood: {error}"
+        was_ready = self.state == "ready"
+        self._channel = None
+        channel.close()
+        self._fail_calls()
+        code = await self._wait_ended(process)
+        return was_ready, bool(refused), refused or fault or _ended(self.id, code)
+
+    async def _wait_ended(self, process: asyncio.subprocess.Process) -> int:
+        try:
+            return await asyncio.wait_for(process.wait(), _END_SECONDS)
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            return await process.wait()
+
+    def _handle(self, message: Message, blob: bytes) -> None:
+        match message["type"]:
+            case "ready":
+                self.info = message["info"]
+                self.state, self.reason = "ready", ""
+                self._listener.device_changed(self)
+            case "progress":
+                self._listener.job_progress(message["job"], message["phase"], message["fraction"])
+            case "done":
+                self._listener.job_done(self, message)
+            case "events":
+                self._listener.events(self, blob)
+            case "answer":
+                future = self._calls.pop(message["call"], None)
+                if future is not None and not future.done():
+                    if "error" in message:
+                        future.set_exception(DaemonError(message["error"]))
+                    else:
+                        future.set_result(message["value"])
+
+    # ---- orders ----
+
+    def start(self, job: JobRecord, worker: int) -> None:
+        self._send(
+            {
+                "type": "prove",
+                "job": job.id,
+                "worker": worker,
+                "key_path": job.key_path,
+                "key_identity": job.key_identity,
+                "witness_path": job.witness_path,
+                "settings": dict(self._settings()),
+            }
+        )
+
+    def cancel(self, job_id: str) -> None:
+        self._send({"type": "cancel", "job": job_id})
+
+    def workers_changed(self) -> None:
+        """Tells the process to end threads that are not needed any more."""
+        if self.is_ready and self.workers != self._sent_workers:
+            self._sent_workers = self.workers
+            self._send({"type": "workers", "count": self.workers})
+
+    async def call(self, action: str, **arguments: Any) -> Any:
+        """Asks the process and waits for the answer. Raises DaemonError."""
+        if not self.is_ready or self._channel is None:
+            raise DaemonError(f"device {self.id} is {self.state}: {self.reason or 'its process is not ready'}")
+        number = next(self._numbers)
+        future = self._calls[number] = asyncio.get_running_loop().create_future()
+        try:
+            self._send({"type": action, "call": number, **arguments})
+            return await future
+        finally:
+            self._calls.pop(number, None)
+
+    def _send(self, message: Message) -> None:
+        if self._channel is not None:
+            self._channel.send(message)
+
+    def _fail_calls(self) -> None:
+        for future in self._calls.values():
+            if not future.done():
+                future.set_exception(DaemonError(f"the process of device {self.id} died"))
+        self._calls.clear()
+
+
+def _ended(device: str, code: int) -> str:
+    if code < 0:
+        try:
+            how = f"was killed by signal {signal.Signals(-code).name}"
+        except ValueError:
+            how = f"was killed by signal {-code}"
+    else:
+        how = f"ended with code {code}"
+    return f"the process of device {device} {how}"

@@ -1,0 +1,164 @@
+"""Files that callers name: which may be opened, what a key and a witness must look like before a job is accepted,
+and the spool for witnesses that come by stream.
+
+Only headers and sizes are looked at here, in the supervisor; the device process checks everything else when it
+opens the files itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Collection, Iterable
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Final
+
+from cuzk_engine import paths
+from cuzk_engine.client.types import CircuitInfo
+from cuzk_engine.daemon.refusal import Reason, RefusedError
+from cuzk_engine.errors import FormatError
+from cuzk_engine.formats.container import Container
+from cuzk_engine.formats.source import FileIdentity, SourceFile, open_regular, read_at
+from cuzk_engine.formats.wtns import WTNS_SPEC, read_header
+from cuzk_engine.formats.zkey import ZKey
+
+_HASH_CHUNK: Final = 1 << 20
+_ID_DIGITS: Final = 16
+
+
+class AllowedPaths:
+    """The folders from which files may be opened by path: ``folders``, or the home folder and srs.param_cache."""
+
+    def __init__(self, folders: Iterable[str], param_cache: str) -> None:
+        chosen = list(folders) or [str(Path.home()), param_cache]
+        self._folders = [os.path.realpath(os.path.expanduser(folder)) for folder in chosen if folder]
+
+    def check(self, path: str) -> str:
+        """The path without links. Raises RefusedError for one that is not absolute or leads elsewhere; the file
+        need not exist.
+        """
+        if not os.path.isabs(path) or "\0" in path:
+            raise RefusedError(
+                Reason.INVALID_ARGUMENT, f"{path!r} is no absolute path; the daemon has another working folder"
+            )
+        resolved = os.path.realpath(path)
+        if not any(resolved == folder or resolved.startswith(folder.rstrip("/") + "/") for folder in self._folders):
+            allowed = ", ".join(self._folders)
+            raise RefusedError(
+                Reason.PERMISSION_DENIED,
+                f"{path}: lies outside the folders that may be read ({allowed}): "
+                "add its folder to daemon.allowed_paths",
+            )
+        return resolved
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFacts:
+    """What a key's header says, and the state of its file."""
+
+    curve: str  # as snarkjs calls it
+    n_vars: int
+    n_public: int
+    domain_size: int
+    nbytes: int
+    identity: tuple[int, ...]
+
+
+def read_key(path: str) -> KeyFacts:
+    """Checks header and sizes. Raises FormatError."""
+    key = ZKey.open(path)
+    return KeyFacts(
+        curve=key.curve.snarkjs_name,
+        n_vars=key.n_vars,
+        n_public=key.n_public,
+        domain_size=key.domain_size,
+        nbytes=key.file_bytes,
+        identity=astuple(key.identity) if key.identity else (),
+    )
+
+
+def file_identity(path: str) -> tuple[int, ...]:
+    """The state of a file, as in KeyFacts; () where there is none."""
+    identity = FileIdentity.of(path)
+    return astuple(identity) if identity else ()
+
+
+def circuit_from(path: str, name: str, facts: KeyFacts, content: str) -> CircuitInfo:
+    return CircuitInfo(
+        id=content[:_ID_DIGITS],
+        name=name or default_name(path),
+        key_path=path,
+        curve=facts.curve,
+        n_vars=facts.n_vars,
+        n_public=facts.n_public,
+        domain_size=facts.domain_size,
+        key_bytes=facts.nbytes,
+        last_used_unix_ns=0,
+    )
+
+
+def default_name(path: str) -> str:
+    """The file's name; that of its folder where every key is called circuit.zkey."""
+    stem = Path(path).stem
+    return Path(path).parent.name if stem in ("circuit", "circuit_final", "circuit_0000") else stem
+
+
+def content_hash(path: str) -> str:
+    """BLAKE2b-256 of a file. It is read, not mapped: a file that is cut short meanwhile must not end the supervisor."""
+    digest = hashlib.blake2b(digest_size=32)
+    with open_regular(path) as (descriptor, _):
+        offset = 0
+        while data := read_at(descriptor, _HASH_CHUNK, offset):
+            digest.update(data)
+            offset += len(data)
+    return digest.hexdigest()
+
+
+def check_witness_file(path: str, key_path: str, curve: str, n_vars: int, shown: str = "") -> None:
+    """Header, sizes, prime and number of values against a circuit's. ``shown`` stands for the path in messages.
+
+    Raises FormatError. No value of the witness is looked at.
+    """
+    try:
+        container = Container.parse(SourceFile.open(path), WTNS_SPEC)
+        found, count = read_header(container)
+        container.check_size(2, count * found.n8r, f"{count:,} values of {found.n8r} bytes")
+    except FormatError as error:
+        raise FormatError(shown or path, str(error).removeprefix(f"{error.path}: ")) from error
+    if found.snarkjs_name != curve:
+        raise FormatError(
+            shown or path,
+            f"witness is for {found.snarkjs_name}, the key {key_path} for {curve}: they must be of one circuit",
+        )
+    if count != n_vars:
+        raise FormatError(
+            shown or path,
+            f"witness has {count:,} values, the circuit of {key_path} has {n_vars:,} signals: "
+            "they must be of one circuit",
+        )
+
+
+class Spool:
+    """Witnesses that came by stream, one file each, mode 0600, in a folder of mode 0700; removed after their job."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = paths.runtime_dir() / "spool" if folder is None else folder
+
+    def create(self, job_id: str) -> tuple[str, int]:
+        """Path and descriptor of a new file. Raises CuzkError."""
+        paths.ensure_private(self._folder)
+        path = self._folder / f"{job_id}.wtns"
+        return str(path), os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+
+    def remove(self, path: str) -> None:
+        """Removes a file of the spool, and nothing else."""
+        if Path(path).parent == self._folder:
+            Path(path).unlink(missing_ok=True)
+
+    def clean(self, keep: Collection[str]) -> None:
+        """Removes what no job needs, as after a crash."""
+        if self._folder.is_dir():
+            for path in self._folder.iterdir():
+                if str(path) not in keep:
+                    path.unlink(missing_ok=True)

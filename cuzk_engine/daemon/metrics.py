@@ -1,0 +1,67 @@
+"""Prometheus metrics, made from the same numbers as GetStatus at the moment they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    InfoMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
+
+if TYPE_CHECKING:
+    from cuzk_engine.daemon.supervisor import Supervisor
+
+
+class Metrics:
+    """A registry of its own: nothing of the process's default metrics is in it."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+
+    def text(self) -> str:
+        """The text exposition format 0.0.4."""
+        return generate_latest(self._registry).decode()
+
+    def describe(self) -> list[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        jobs = self._supervisor.jobs
+        totals = jobs.totals
+        yield CounterMetricFamily("cuzk_proofs_completed", "Proofs delivered.", value=totals.completed.total())
+        yield CounterMetricFamily("cuzk_proofs_failed", "Proofs that failed.", value=totals.failed.total())
+        yield GaugeMetricFamily(
+            "cuzk_uptime_seconds", "Seconds since the daemon started.", value=self._supervisor.uptime_seconds
+        )
+        yield GaugeMetricFamily("cuzk_queue_depth", "Jobs that wait.", value=jobs.queued)
+        yield GaugeMetricFamily("cuzk_running_jobs", "Jobs that run.", value=jobs.running)
+        completed = GaugeMetricFamily("cuzk_proofs_completed", "Proofs delivered, by kind.", labels=["proof_kind"])
+        failed = GaugeMetricFamily("cuzk_proofs_failed", "Proofs that failed, by kind.", labels=["proof_kind"])
+        duration = SummaryMetricFamily(
+            "cuzk_proof_duration_seconds", "Time of proofs from start to delivery.", labels=["proof_kind"]
+        )
+        for kind in sorted({*totals.completed, *totals.failed}):
+            completed.add_metric([kind], totals.completed[kind])
+            failed.add_metric([kind], totals.failed[kind])
+            duration.add_metric([kind], totals.completed[kind], totals.seconds[kind])
+        yield from (completed, failed, duration)
+        memory = GaugeMetricFamily(
+            "cuzk_device_memory_bytes", "Memory of a device in use by proofs.", labels=["device"]
+        )
+        workers = GaugeMetricFamily("cuzk_device_workers", "Workers of a device.", labels=["device"])
+        up = GaugeMetricFamily("cuzk_device_up", "Whether a device is ready.", labels=["device"])
+        for device in self._supervisor.devices:
+            memory.add_metric([device.id], self._supervisor.hub.memory(device.id))
+            workers.add_metric([device.id], device.workers)
+            up.add_metric([device.id], int(device.is_ready))
+        yield from (memory, workers, up)
+        birth = self._supervisor.birth
+        yield InfoMetricFamily("cuzk_build", "The running build.", value={"build": birth.build})

@@ -1,0 +1,187 @@
+"""``cuzk.v1.ProvingEngine``: what clients of the reference system speak, as an adapter without state of its own.
+
+Jobs of its kinds are stored and end like all others; as no synthesiser is installed they end FAILED and say so.
+``gpus`` in GetStatus lists cards only: the CPU device is none, and clients count cards by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from cuzk_engine.client.types import JobState, Priority
+from cuzk_engine.daemon.answering import unary
+from cuzk_engine.daemon.device_handle import DeviceHandle
+from cuzk_engine.daemon.jobs import new_job_id
+from cuzk_engine.daemon.metrics import Metrics
+from cuzk_engine.daemon.refusal import Reason, RefusedError
+from cuzk_engine.daemon.store import JobRecord
+from cuzk_engine.daemon.supervisor import Supervisor
+from cuzk_engine.errors import DaemonError
+from cuzk_engine.proto import cuzk_v1_pb2 as pb
+from cuzk_engine.proto import cuzk_v1_pb2_grpc as rpc
+
+_STATUS = {
+    JobState.COMPLETED: pb.AwaitProofResponse.COMPLETED,
+    JobState.FAILED: pb.AwaitProofResponse.FAILED,
+    JobState.CANCELLED: pb.AwaitProofResponse.CANCELLED,
+}
+_PRIORITIES = {0: Priority.NORMAL, 1: Priority.LOW, 2: Priority.NORMAL, 3: Priority.HIGH, 4: Priority.CRITICAL}
+# What each phase of the pipeline is called in this protocol.
+_SRS_PHASES = frozenset({"load_key"})
+_SYNTHESIS_PHASES = frozenset({"read_witness", "evaluate"})
+
+
+class ProvingEngine(rpc.ProvingEngineServicer):
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+        self._jobs = supervisor.jobs
+        self._metrics = Metrics(supervisor)
+
+    @unary
+    async def SubmitProof(self, request: Any, context: Any) -> pb.SubmitProofResponse:  # noqa: N802 - the protocol's name
+        job = self._submit(request)
+        return pb.SubmitProofResponse(
+            job_id=job.id, queue_position=self._jobs.position(job.id), assigned_gpu=job.device
+        )
+
+    @unary
+    async def AwaitProof(self, request: Any, context: Any) -> pb.AwaitProofResponse:  # noqa: N802
+        return await self._await(self._jobs.get(request.job_id), request.timeout_ms)
+
+    @unary
+    async def Prove(self, request: Any, context: Any) -> pb.ProveResponse:  # noqa: N802
+        if not request.HasField("submit"):
+            raise RefusedError(Reason.INVALID_ARGUMENT, "submit is missing")
+        return pb.ProveResponse(result=await self._await(self._submit(request.submit), 0))
+
+    @unary
+    async def CancelProof(self, request: Any, context: Any) -> pb.CancelProofResponse:  # noqa: N802
+        return pb.CancelProofResponse(was_running=self._jobs.cancel(request.job_id))
+
+    @unary
+    async def GetStatus(self, request: Any, context: Any) -> pb.GetStatusResponse:  # noqa: N802
+        totals = self._jobs.totals
+        return pb.GetStatusResponse(
+            gpus=[self._gpu(device) for device in self._supervisor.devices if device.id.startswith("cuda")],
+            loaded_srs=await self._loaded(),
+            queues=[
+                pb.QueueStatus(proof_kind=kind, pending=waiting, in_progress=running)
+                for kind, (waiting, running) in sorted(self._jobs.by_kind().items())
+            ],
+            total_proofs_completed=totals.completed.total(),
+            total_proofs_failed=totals.failed.total(),
+            uptime_seconds=self._supervisor.uptime_seconds,
+        )
+
+    @unary
+    async def GetMetrics(self, request: Any, context: Any) -> pb.GetMetricsResponse:  # noqa: N802
+        return pb.GetMetricsResponse(prometheus_text=self._metrics.text())
+
+    @unary
+    async def PreloadSRS(self, request: Any, context: Any) -> pb.PreloadSrsResponse:  # noqa: N802
+        path = await self._key_path(request.circuit_id)
+        start = time.monotonic_ns()
+        known = True
+        for device in self._ready_devices():
+            known = await _ask(device, "load", path) and known
+        took = 0 if known else (time.monotonic_ns() - start) // 10**6
+        await self._supervisor.refresh_keys()
+        return pb.PreloadSrsResponse(already_loaded=known, load_time_ms=took)
+
+    @unary
+    async def EvictSRS(self, request: Any, context: Any) -> pb.EvictSrsResponse:  # noqa: N802
+        path = await self._key_path(request.circuit_id)
+        freed = [await _ask(device, "evict", path) for device in self._ready_devices()]
+        known = [nbytes for nbytes in freed if nbytes is not None]
+        await self._supervisor.refresh_keys()
+        return pb.EvictSrsResponse(was_loaded=bool(known), freed_bytes=sum(known))
+
+    def _submit(self, request: Any) -> JobRecord:
+        """Raises RefusedError for a kind or priority that is none."""
+        kinds = {number: name for name, number in pb.ProofKind.items() if number}
+        kind = kinds.get(request.proof_kind)
+        if kind is None:
+            known = ", ".join(f"{number} ({name})" for number, name in kinds.items())
+            raise RefusedError(Reason.INVALID_ARGUMENT, f"proof_kind is {request.proof_kind}, expected one of {known}")
+        priority = _PRIORITIES.get(request.priority)
+        if priority is None:
+            raise RefusedError(Reason.INVALID_ARGUMENT, f"priority is {request.priority}, expected 0 to 4")
+        return self._jobs.accept(
+            JobRecord(id=new_job_id(), kind=kind, request_id=request.request_id, priority=priority)
+        )
+
+    async def _await(self, job: JobRecord, timeout_ms: int) -> pb.AwaitProofResponse:
+        try:
+            await asyncio.wait_for(self._ended(job), timeout_ms / 1000 if timeout_ms else None)
+        except TimeoutError:
+            return pb.AwaitProofResponse(job_id=job.id, status=pb.AwaitProofResponse.TIMEOUT)
+        proof = self._jobs.proof(job)[0].encode() if job.state is JobState.COMPLETED else b""
+        phases = {phase.name: phase.nanoseconds // 10**6 for phase in job.phases}
+        srs = sum(phases.get(name, 0) for name in _SRS_PHASES)
+        synthesis = sum(phases.get(name, 0) for name in _SYNTHESIS_PHASES)
+        started = job.started_unix_ns or job.finished_unix_ns
+        return pb.AwaitProofResponse(
+            job_id=job.id,
+            status=_STATUS[job.state],
+            proof=proof,
+            error_message=job.error,
+            queue_wait_ms=max(0, started - job.submitted_unix_ns) // 10**6,
+            srs_load_ms=srs,
+            synthesis_ms=synthesis,
+            gpu_compute_ms=max(0, sum(phases.values()) - srs - synthesis),
+            total_ms=max(0, job.finished_unix_ns - job.submitted_unix_ns) // 10**6,
+        )
+
+    async def _ended(self, job: JobRecord) -> None:
+        while not job.state.ended:
+            await self._jobs.changes(job)
+
+    def _gpu(self, device: DeviceHandle) -> pb.GPUStatus:
+        running = self._jobs.running_on(device.id)
+        first = running[min(running)] if running else None
+        capacity = int(device.info.get("capacity", 0))
+        return pb.GPUStatus(
+            ordinal=int(device.id.partition(":")[2] or 0),
+            name=device.info.get("name", ""),
+            vram_total_bytes=capacity,
+            vram_free_bytes=max(0, capacity - self._supervisor.hub.memory(device.id)),
+            current_job_id=first.id if first else "",
+            current_proof_kind=first.kind if first else "",
+        )
+
+    async def _loaded(self) -> list[pb.SRSStatus]:
+        """From what was last heard of the device processes: a status call waits for nobody."""
+        by_path = {circuit.key_path: circuit.id for circuit in self._supervisor.circuits.list()}
+        return [
+            pb.SRSStatus(
+                circuit_id=by_path.get(path, path),
+                tier=pb.SRSStatus.WARM,
+                size_bytes=nbytes,
+                ref_count=self._jobs.users_of(path),
+            )
+            for path, nbytes in self._supervisor.loaded_keys.items()
+        ]
+
+    async def _key_path(self, circuit: str) -> str:
+        record = self._supervisor.circuits.named(circuit)
+        if record is None:
+            raise RefusedError(
+                Reason.NOT_FOUND,
+                f"circuit {circuit[:80]!r} is not registered: register its key with cuzk.engine.v1.Circuits",
+            )
+        return (await self._supervisor.circuits.find(record.info.id)).info.key_path
+
+    def _ready_devices(self) -> list[DeviceHandle]:
+        devices = [device for device in self._supervisor.devices if device.is_ready]
+        if not devices:
+            raise RefusedError(Reason.INTERNAL, "no device is ready")
+        return devices
+
+
+async def _ask(device: DeviceHandle, action: str, path: str) -> Any:
+    try:
+        return await device.call(action, path=path)
+    except DaemonError as error:
+        raise RefusedError(Reason.INTERNAL, str(error)) from error

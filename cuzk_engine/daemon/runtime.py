@@ -1,0 +1,97 @@
+"""What a device process needs of the thing it runs: a device with its runner and its loaded keys.
+
+``make_runtime`` builds the real one. Tests put another one in its place by naming a function of the same signature
+in the variable ``CUZK_TEST_RUNTIME`` ("module:function").
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from cuzk_engine.devices.base import CancelToken, DeviceInfo, EventSink
+
+_TEST_VARIABLE: Final = "CUZK_TEST_RUNTIME"
+
+Progress = Callable[[str, float], None]
+"""Called with the phase and the share 0…1 of the whole job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One job for one worker. ``key_identity``: the state of the key file when the job was accepted (device, inode,
+    size, mtime, ctime). ``settings``: the pipeline's settings as texts."""
+
+    job: str
+    worker: int
+    key_path: str
+    key_identity: tuple[int, ...]
+    witness_path: str
+    settings: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Texts of a verified proof, as snarkjs writes them, and what each phase took (name, nanoseconds)."""
+
+    proof_json: str
+    public_json: str
+    phases: list[tuple[str, int]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyState:
+    """A loaded key: its file's path and the bytes that it holds in memory."""
+
+    path: str
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanResult:
+    capacity: int
+    peak: int
+    fits: bool
+    by_purpose: dict[str, int]
+
+
+class DeviceRuntime(Protocol):
+    """Every method may be called from several threads at once, and raises CuzkError for what a user can understand."""
+
+    @property
+    def info(self) -> DeviceInfo: ...
+
+    def prove(self, order: Order, progress: Progress, cancel: CancelToken) -> Outcome:
+        """Raises CancelledError when ``cancel`` was set."""
+        ...
+
+    def load_key(self, path: str) -> bool:
+        """True when it was loaded already."""
+        ...
+
+    def evict_key(self, path: str) -> int | None:
+        """Bytes given back; None when it was not loaded."""
+        ...
+
+    def loaded_keys(self) -> list[KeyState]: ...
+
+    def plan(self, key_path: str, settings: Mapping[str, str]) -> PlanResult: ...
+
+    def close(self) -> None: ...
+
+
+def make_runtime(device: str, options: Mapping[str, Any], sink: EventSink) -> DeviceRuntime:
+    """The runtime of ``device``. ``options``: "arena" (text of cpu.arena) and "threads" (0: all). Raises CuzkError."""
+    replacement = os.environ.get(_TEST_VARIABLE)
+    if replacement:
+        module, _, name = replacement.partition(":")
+        factory: Callable[[str, Mapping[str, Any], EventSink], DeviceRuntime] = getattr(
+            importlib.import_module(module), name
+        )
+        return factory(device, options, sink)
+    from cuzk_engine.daemon.runner_runtime import RunnerRuntime
+
+    return RunnerRuntime.open(device, options, sink)

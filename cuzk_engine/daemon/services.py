@@ -1,0 +1,267 @@
+"""The services of ``cuzk.engine.v1`` over the supervisor."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from cuzk_engine.client.convert import (
+    circuit_to_wire,
+    identity_to_wire,
+    job_to_wire,
+    priority_from_wire,
+    setting_to_wire,
+)
+from cuzk_engine.client.types import Priority
+from cuzk_engine.daemon.answering import streaming, unary
+from cuzk_engine.daemon.files import check_witness_file
+from cuzk_engine.daemon.jobs import new_job_id
+from cuzk_engine.daemon.refusal import Reason, RefusedError
+from cuzk_engine.daemon.store import CircuitRecord, JobRecord
+from cuzk_engine.daemon.supervisor import Supervisor
+from cuzk_engine.proto import engine_v1_pb2 as pb
+from cuzk_engine.proto import engine_v1_pb2_grpc as rpc
+
+_MAX_LABEL = 200
+
+
+class CircuitsService(rpc.CircuitsServicer):
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._circuits = supervisor.circuits
+
+    @unary
+    async def Register(self, request: Any, context: Any) -> pb.Circuit:  # noqa: N802 - the protocol's name
+        if len(request.name) > _MAX_LABEL:
+            raise RefusedError(Reason.INVALID_ARGUMENT, f"a circuit's name may have {_MAX_LABEL} characters")
+        return circuit_to_wire((await self._circuits.register(request.key_path, request.name)).info)
+
+    @unary
+    async def List(self, request: Any, context: Any) -> pb.ListCircuitsResponse:  # noqa: N802
+        return pb.ListCircuitsResponse(circuits=map(circuit_to_wire, self._circuits.list()))
+
+    @unary
+    async def Remove(self, request: Any, context: Any) -> pb.RemoveCircuitResponse:  # noqa: N802
+        self._circuits.remove(request.id)
+        return pb.RemoveCircuitResponse()
+
+
+class JobsService(rpc.JobsServicer):
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+        self._jobs = supervisor.jobs
+
+    @unary
+    async def Submit(self, request: Any, context: Any) -> pb.Job:  # noqa: N802
+        known = self._jobs.find_request(request.request_id)
+        if known is None:
+            circuit, priority = await self._look_at(request)
+            path = self._supervisor.allowed.check(request.witness_path)
+            info = circuit.info
+            await asyncio.to_thread(check_witness_file, path, info.key_path, info.curve, info.n_vars)
+            known = self._jobs.accept(_job(new_job_id(), request, circuit, priority, path))
+        return job_to_wire(self._jobs.info(known))
+
+    @unary
+    async def SubmitStream(self, request_iterator: Any, context: Any) -> pb.Job:  # noqa: N802
+        messages = aiter(request_iterator)
+        first = await anext(messages, None)
+        if first is None or first.WhichOneof("part") != "request":
+            raise RefusedError(Reason.INVALID_ARGUMENT, "the first message of SubmitStream must carry the request")
+        request = first.request
+        known = self._jobs.find_request(request.request_id)
+        if known is not None:
+            return job_to_wire(self._jobs.info(known))
+        if request.witness_path:
+            raise RefusedError(Reason.INVALID_ARGUMENT, "witness_path must be empty in SubmitStream")
+        circuit, priority = await self._look_at(request)
+        job_id = new_job_id()
+        path = await self._spool(job_id, messages, circuit)
+        accepted = None
+        try:
+            info = circuit.info
+            await asyncio.to_thread(
+                check_witness_file, path, info.key_path, info.curve, info.n_vars, "the streamed witness"
+            )
+            accepted = self._jobs.accept(_job(job_id, request, circuit, priority, path, spooled=True))
+        finally:
+            if accepted is None or accepted.id != job_id:  # refused, or the same request came twice at once
+                self._supervisor.spool.remove(path)
+        return job_to_wire(self._jobs.info(accepted))
+
+    @streaming
+    async def Watch(self, request: Any, context: Any) -> AsyncIterator[pb.Job]:  # noqa: N802
+        job = self._jobs.get(request.id)
+        while True:
+            info = self._jobs.info(job)
+            yield job_to_wire(info)
+            if info.state.ended:
+                return
+            await self._jobs.changes(job)
+
+    @unary
+    async def Get(self, request: Any, context: Any) -> pb.Job:  # noqa: N802
+        return job_to_wire(self._jobs.info(self._jobs.get(request.id)))
+
+    @unary
+    async def List(self, request: Any, context: Any) -> pb.ListJobsResponse:  # noqa: N802
+        return pb.ListJobsResponse(jobs=(job_to_wire(self._jobs.info(j)) for j in self._jobs.newest(request.limit)))
+
+    @unary
+    async def Fetch(self, request: Any, context: Any) -> pb.Proof:  # noqa: N802
+        job = self._jobs.get(request.id)
+        proof_json, public_json = self._jobs.proof(job)
+        return pb.Proof(proof_json=proof_json, public_json=public_json, curve=job.curve)
+
+    @unary
+    async def Cancel(self, request: Any, context: Any) -> pb.CancelResponse:  # noqa: N802
+        return pb.CancelResponse(was_running=self._jobs.cancel(request.id))
+
+    async def _look_at(self, request: Any) -> tuple[CircuitRecord, Priority]:
+        """The circuit and the priority of a request. Raises CuzkError for one that cannot be run."""
+        if self._jobs.draining:
+            raise RefusedError(Reason.FAILED_PRECONDITION, "the engine is draining: it takes no new jobs")
+        priority = priority_from_wire(request.priority)
+        if priority is None:
+            raise RefusedError(
+                Reason.INVALID_ARGUMENT, f"priority {request.priority} is not one: 1 (low) to 4 (critical)"
+            )
+        if len(request.label) > _MAX_LABEL:
+            raise RefusedError(Reason.INVALID_ARGUMENT, f"a label may have {_MAX_LABEL} characters")
+        self._check_device(request.device)
+        match request.WhichOneof("circuit"):
+            case "circuit_id":
+                return await self._supervisor.circuits.find(request.circuit_id), priority
+            case "key_path":
+                return await self._supervisor.circuits.register(request.key_path), priority
+        raise RefusedError(Reason.INVALID_ARGUMENT, "a job needs circuit_id or key_path")
+
+    def _check_device(self, name: str) -> None:
+        devices = self._supervisor.devices
+        wanted = [device for device in devices if name in ("", "auto", device.id)]
+        if not wanted:
+            known = ", ".join(device.id for device in devices)
+            raise RefusedError(
+                Reason.INVALID_ARGUMENT, f"device {name!r} is not in use by this engine; there is {known}"
+            )
+        if all(device.state == "failed" for device in wanted):
+            raise RefusedError(Reason.FAILED_PRECONDITION, f"device {wanted[0].id} does not start: {wanted[0].reason}")
+
+    async def _spool(self, job_id: str, messages: AsyncIterator[Any], circuit: CircuitRecord) -> str:
+        """Writes the streamed bytes to a file of the spool; removes it when anything goes wrong."""
+        limit = 32 * circuit.info.n_vars + (1 << 20)  # the values, and room for the headers
+        path, descriptor = self._supervisor.spool.create(job_id)
+        size = 0
+        try:
+            with open(descriptor, "wb") as sink:
+                async for message in messages:
+                    if message.WhichOneof("part") != "data":
+                        raise RefusedError(
+                            Reason.INVALID_ARGUMENT, "only the first message of SubmitStream may carry a request"
+                        )
+                    size += len(message.data)
+                    if size > limit:
+                        raise RefusedError(
+                            Reason.INVALID_ARGUMENT,
+                            f"the streamed witness has more than {limit:,} bytes, "
+                            f"too many for {circuit.info.n_vars:,} signals",
+                        )
+                    await asyncio.to_thread(sink.write, message.data)
+        except OSError as error:
+            self._supervisor.spool.remove(path)
+            text = (error.strerror or str(error)).lower()
+            raise RefusedError(
+                Reason.RESOURCE_EXHAUSTED, f"{Path(path).parent}: the witness cannot be kept: {text}"
+            ) from error
+        except BaseException:
+            self._supervisor.spool.remove(path)
+            raise
+        return path
+
+
+class TelemetryService(rpc.TelemetryServicer):
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+
+    @streaming
+    async def Stream(self, request: Any, context: Any) -> AsyncIterator[pb.TelemetryBatch]:  # noqa: N802
+        hub = self._supervisor.hub
+        reader, history, ledger = hub.subscribe(request.history_ns)
+        try:
+            yield self._supervisor.first_batch(ledger)
+            for batch in history:
+                yield batch
+            while True:
+                yield await reader.batch()
+        finally:
+            hub.unsubscribe(reader)
+
+
+class ControlService(rpc.ControlServicer):
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+
+    @unary
+    async def Identify(self, request: Any, context: Any) -> pb.Identity:  # noqa: N802
+        return identity_to_wire(self._supervisor.identity())
+
+    @unary
+    async def GetSettings(self, request: Any, context: Any) -> pb.SettingList:  # noqa: N802
+        return pb.SettingList(settings=map(setting_to_wire, self._supervisor.setting_infos()))
+
+    @unary
+    async def ApplySettings(self, request: Any, context: Any) -> pb.SettingList:  # noqa: N802
+        self._supervisor.apply_settings([(c.key, c.value, c.device) for c in request.changes])
+        return pb.SettingList(settings=map(setting_to_wire, self._supervisor.setting_infos()))
+
+    @unary
+    async def Plan(self, request: Any, context: Any) -> pb.MemoryPlan:  # noqa: N802
+        supervisor = self._supervisor
+        if request.circuit_id:
+            path = (await supervisor.circuits.find(request.circuit_id)).info.key_path
+        else:
+            path = supervisor.allowed.check(request.key_path)
+        name = request.device
+        device = supervisor.devices[0] if name in ("", "auto") else supervisor.find_device(name)
+        if device is None:
+            raise RefusedError(Reason.INVALID_ARGUMENT, f"device {name!r} is not in use by this engine")
+        plan = await device.call("plan", path=path, settings=supervisor.pipeline_texts())
+        rows = (pb.MemoryByPurpose(device=device.id, purpose=p, bytes=n) for p, n in plan["by_purpose"].items())
+        return pb.MemoryPlan(
+            device=device.id, capacity=plan["capacity"], peak=plan["peak"], fits=plan["fits"], by_purpose=rows
+        )
+
+    @unary
+    async def Drain(self, request: Any, context: Any) -> pb.DrainResponse:  # noqa: N802
+        self._supervisor.begin_drain()
+        timeout = request.timeout_ms / 1000 if request.timeout_ms else None
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._supervisor.jobs.drained(), timeout)
+        return pb.DrainResponse(drained=self._supervisor.jobs.running == 0)
+
+    @unary
+    async def Shutdown(self, request: Any, context: Any) -> pb.ShutdownResponse:  # noqa: N802
+        timeout = request.timeout_ms / 1000 if request.timeout_ms else None
+        self._supervisor.request_stop(drain=request.drain, timeout=timeout)
+        return pb.ShutdownResponse()
+
+
+def _job(
+    job_id: str, request: Any, circuit: CircuitRecord, priority: Priority, witness: str, *, spooled: bool = False
+) -> JobRecord:
+    return JobRecord(
+        id=job_id,
+        request_id=request.request_id,
+        circuit_id=circuit.info.id,
+        circuit_name=circuit.info.name,
+        curve=circuit.info.curve,
+        label=request.label,
+        key_path=circuit.info.key_path,
+        key_identity=circuit.identity,
+        witness_path=witness,
+        spooled=spooled,
+        wanted_device="" if request.device == "auto" else request.device,
+        priority=priority,
+    )

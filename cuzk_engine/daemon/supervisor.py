@@ -1,0 +1,396 @@
+"""The supervisor: holds the parts together on one event loop. It touches no device and no witness."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cuzk_engine import __version__, paths
+from cuzk_engine.client.convert import identity_to_wire, job_to_wire, setting_to_wire
+from cuzk_engine.client.types import EngineIdentity, SettingInfo
+from cuzk_engine.config import Change, Settings
+from cuzk_engine.daemon.channel import Message
+from cuzk_engine.daemon.circuits import Circuits
+from cuzk_engine.daemon.device_handle import DeviceHandle
+from cuzk_engine.daemon.files import AllowedPaths, Spool
+from cuzk_engine.daemon.jobs import JobManager
+from cuzk_engine.daemon.log import DaemonLog
+from cuzk_engine.daemon.store import JobRecord, Store
+from cuzk_engine.daemon.timeline import Timeline
+from cuzk_engine.errors import DaemonError, SettingError
+from cuzk_engine.events import EventBatch, Incident, LogLine, Mark
+from cuzk_engine.proto import engine_v1_pb2 as pb
+from cuzk_engine.settings import TABLE, WORKERS_KEY, value_text
+from cuzk_engine.telemetry.columns import encode_events
+from cuzk_engine.telemetry.hub import Hub
+from cuzk_engine.telemetry.sampler import HostSampler
+from cuzk_engine.units import parse_duration
+
+log = logging.getLogger("cuzk")
+
+PIPELINE_KEYS: Final = ("pipeline.prestage", "pipeline.double_buffer", "pipeline.evaluate", "srs.residency")
+_FLUSH_SECONDS: Final = 0.05
+_SAMPLE_SECONDS: Final = 0.5
+_HOUSEKEEPING_SECONDS: Final = 2.0
+_LOG_BACKLOG: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Birth:
+    """What is fixed when the daemon starts."""
+
+    build: str
+    started_unix_ns: int
+    started_by: str
+    started_ns: int
+
+
+class Supervisor:
+    """Owns the parts. ``start`` begins, ``drain`` and ``stop`` end; services call the rest."""
+
+    def __init__(self, settings: Settings, store: Store, daemon_log: DaemonLog, birth: Birth, address: str) -> None:
+        self.settings = settings
+        self.birth = birth
+        self.address = address
+        self.state = "starting"
+        self.hub = Hub()
+        self.allowed = AllowedPaths(settings.texts("daemon.allowed_paths"), settings.text("srs.param_cache"))
+        self.circuits = Circuits(store, self.allowed)
+        self.spool = Spool()
+        self.jobs = JobManager(
+            store,
+            aging_ns=parse_duration(settings.text("scheduler.aging")),
+            changed=self._job_changed,
+            settle=self._job_settled,
+        )
+        self.devices = [
+            DeviceHandle(name, self._device_options(), self, self.pipeline_texts, self._workers_of)
+            for name in choose_devices(settings)
+        ]
+        self.state_changed = asyncio.Event()  # replaced with each change
+        self.stop_requested = asyncio.Event()
+        self.stop_now = asyncio.Event()
+        self._log = daemon_log
+        self._timeline = Timeline(daemon_log, self._wire_name)
+        self.loaded_keys: dict[str, int] = {}  # path → bytes, as the device processes last said
+        self._samplers: dict[str, HostSampler] = {}
+        self._background_tasks: set[asyncio.Task[None]] = set()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._changed_jobs: dict[str, JobRecord] = {}
+        self._pending = EventBatch.empty()
+        self._identity_due = True
+        self._settings_due = False
+        self._loop = asyncio.get_running_loop()
+
+    # ---- life ----
+
+    def start(self) -> None:
+        """Takes over stored jobs and starts the device processes."""
+        self._log.send_to(self._log_line)
+        self.mark("daemon", f"daemon started, build {self.birth.build}")
+        self.jobs.recover()
+        self.spool.clean(self.jobs.spooled())
+        for device in self.devices:
+            self.jobs.add_device(device)
+            self._tasks.append(asyncio.create_task(device.run(), name=f"device {device.id}"))
+        for work, seconds in (
+            (self._flush, _FLUSH_SECONDS),
+            (self._sample, _SAMPLE_SECONDS),
+            (self._keep_house, _HOUSEKEEPING_SECONDS),
+        ):
+            self._tasks.append(asyncio.create_task(_every(seconds, work)))
+
+    def begin_drain(self) -> None:
+        """No new jobs; what waits stays in the store for the next start."""
+        if not self.jobs.draining:
+            self.jobs.draining = True
+            self.set_state("draining")
+            log.info("draining: %d jobs run, %d wait for the next start", self.jobs.running, self.jobs.queued)
+
+    async def stop(self) -> None:
+        """Ends the device processes; what still runs is queued for the next start."""
+        self.set_state("stopping")
+        self.jobs.draining = True
+        self.jobs.put_back()
+        for device in self.devices:
+            await device.end()
+        for task in self._tasks:
+            if not task.get_name().startswith("device "):
+                task.cancel()
+        _, alive = await asyncio.wait(self._tasks, timeout=5.0)
+        for task in alive:
+            task.cancel()
+        for device in self.devices:
+            device.kill()
+        self._flush()
+
+    def request_stop(self, *, drain: bool, timeout: float | None = None) -> None:
+        """``timeout``: seconds that the drain may take."""
+        self.begin_drain()
+        self.stop_requested.set()
+        if not drain:
+            self.stop_now.set()
+        elif timeout is not None:
+            self._loop.call_later(timeout, self.stop_now.set)
+
+    def set_state(self, state: str) -> None:
+        if state != self.state:
+            self.state = state
+            self._identity_due = True
+            changed, self.state_changed = self.state_changed, asyncio.Event()
+            changed.set()
+
+    # ---- what services ask ----
+
+    def identity(self) -> EngineIdentity:
+        return EngineIdentity(
+            build=self.birth.build,
+            version=__version__,
+            pid=os.getpid(),
+            started_unix_ns=self.birth.started_unix_ns,
+            configuration_hash=self.settings.fingerprint(),
+            state=self.state,
+            address=self.address,
+            devices=tuple(device.description() for device in self.devices),
+            started_by=self.birth.started_by,
+            home=str(paths.data_dir()),
+            log_path=str(self._log.path),
+            jobs_running=self.jobs.running,
+            jobs_queued=self.jobs.queued,
+        )
+
+    def setting_infos(self) -> list[SettingInfo]:
+        """All settings but old ones; then the workers of devices that have a number of their own."""
+        infos = [self._setting_info(item.key) for item in TABLE if item.replacement is None]
+        for device, count in self.settings.device_workers.items():
+            infos.append(self._setting_info(WORKERS_KEY, device, count))
+        return infos
+
+    def apply_settings(self, changes: list[tuple[str, str, str]]) -> None:
+        """All or nothing. Raises SettingError."""
+        made = self.settings.apply(changes, [device.id for device in self.devices])
+        for change in made:
+            log.info("setting changed: %s%s", change.text, f" on {change.device}" if change.device else "")
+            self._take_effect(change)
+            self.mark("setting", change.text, change.device)
+        if made:
+            self._settings_due = self._identity_due = True
+            self.jobs.pump()
+
+    def pipeline_texts(self) -> dict[str, str]:
+        return {key: value_text(self.settings.values[key]) for key in PIPELINE_KEYS}
+
+    def find_device(self, name: str) -> DeviceHandle | None:
+        return next((device for device in self.devices if device.id == name), None)
+
+    async def refresh_keys(self) -> None:
+        """Asks the device processes which keys they have loaded."""
+        found: dict[str, int] = {}
+        for device in self.devices:
+            with contextlib.suppress(DaemonError):
+                found.update((key["path"], key["nbytes"]) for key in await device.call("keys"))
+        self.loaded_keys = found
+
+    def first_batch(self, ledger: Mapping[tuple[str, str], int]) -> pb.TelemetryBatch:
+        """What a telemetry reader gets before anything else."""
+        batch = pb.TelemetryBatch(
+            time_ns=time.monotonic_ns(),
+            wall_ns=time.time_ns(),
+            identity=identity_to_wire(self.identity()),
+            settings=map(setting_to_wire, self.setting_infos()),
+            memory_is_set=True,
+        )
+        for (device, purpose), nbytes in ledger.items():
+            batch.memory.add(device=device, purpose=purpose, bytes=nbytes)
+        batch.jobs.extend(job_to_wire(self.jobs.info(job)) for job in self.jobs.newest(200))
+        return batch
+
+    def mark(self, kind: str, text: str, device: str = "") -> None:
+        self._pending.marks.append(Mark(time.monotonic_ns(), kind, text, device))
+
+    @property
+    def uptime_seconds(self) -> int:
+        return (time.monotonic_ns() - self.birth.started_ns) // 10**9
+
+    # ---- device processes ----
+
+    def device_changed(self, device: DeviceHandle) -> None:
+        self._identity_due = True
+        if device.is_ready:
+            log.info("device %s is ready: %s (pid %d)", device.id, device.info.get("name", ""), device.pid)
+        if self.state == "starting" and all(item.state in ("ready", "failed") for item in self.devices):
+            self.set_state("ready")
+        self.jobs.pump()
+
+    def device_died(self, device: DeviceHandle, reason: str) -> None:
+        if self.state == "stopping":
+            return
+        log.error("%s; it is started again", reason)
+        self.hub.forget_device(device.id)
+        self.loaded_keys = {}
+        self.hub.forget_device("host")  # its buffers for transfers
+        self._pending.incidents.append(Incident(time.monotonic_ns(), device.id, "worker-died", "", reason))
+        self.jobs.device_died(device.id, reason)
+
+    def device_failed(self, device: DeviceHandle, reason: str) -> None:
+        self.jobs.fail_wanting(device.id, f"device {device.id} does not start: {reason}")
+
+    def job_progress(self, job: str, phase: str, fraction: float) -> None:
+        self.jobs.progress(job, phase, fraction)
+
+    def job_done(self, device: DeviceHandle, message: Message) -> None:
+        job = message["job"]
+        match message["outcome"]:
+            case "completed":
+                phases = [(str(name), int(duration)) for name, duration in message["phases"]]
+                self.jobs.completed(job, message["proof"], message["public"], phases)
+            case "cancelled":
+                self.jobs.cancelled(job)
+            case _:
+                self.jobs.failed(job, message["error"], memory=bool(message.get("memory")))
+        device.workers_changed()
+        self._background(self.refresh_keys())
+
+    def events(self, device: DeviceHandle, columns: bytes) -> None:
+        batch = pb.TelemetryBatch.FromString(columns)
+        self.hub.publish(batch)
+        self._timeline.spans(batch)
+
+    # ---- inside ----
+
+    def _background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._background_tasks.add(task)  # the loop itself keeps only a weak reference
+        task.add_done_callback(self._background_tasks.discard)
+
+    def _device_options(self) -> dict[str, Any]:
+        return {"arena": self.settings.text("cpu.arena"), "threads": self.settings.number("gpus.gpu_threads")}
+
+    def _workers_of(self, device: DeviceHandle) -> int:
+        return self.settings.workers(*device.names)
+
+    def _take_effect(self, change: Change) -> None:
+        match change.key:
+            case "logging.level":
+                self._log.set_level(str(change.value))
+            case "logging.format":
+                self._log.set_form(str(change.value))
+            case "scheduler.aging":
+                self.jobs.set_aging(parse_duration(str(change.value)))
+            case "gpus.gpu_workers_per_device":
+                for device in self.devices:
+                    device.workers_changed()
+
+    def _setting_info(self, key: str, device: str = "", count: int | None = None) -> SettingInfo:
+        item = next(entry for entry in TABLE if entry.key == key)
+        value = self.settings.values[key] if count is None else count
+        source = self.settings.source(key) if not device else self.settings.device_sources.get(device, "file")
+        return SettingInfo(
+            key=key,
+            value=value_text(value),
+            default=value_text(item.default),
+            title=item.title,
+            help=item.help + (" No effect in this version." if item.inert else ""),
+            type=item.type,
+            choices=item.choices,
+            minimum=item.minimum,
+            maximum=item.maximum,
+            live=item.live,
+            source=source,
+            device=device,
+        )
+
+    def _wire_name(self, job_id: str) -> str | None:
+        """The caller's request id, else the job's own; None for a job that is unknown by now."""
+        with contextlib.suppress(Exception):
+            job = self.jobs.get(job_id)
+            return job.request_id or job.id
+        return None
+
+    def _job_changed(self, job: JobRecord) -> None:
+        self._changed_jobs[job.id] = job
+
+    def _job_settled(self, job: JobRecord) -> None:
+        if job.spooled:
+            self.spool.remove(job.witness_path)
+        if job.circuit_id and job.state == "completed":
+            with contextlib.suppress(sqlite3.Error):
+                self.circuits.used(job.circuit_id)
+        if job.error:
+            log.warning("job %s failed: %s", job.id, job.error)
+        else:
+            log.info("job %s %s", job.id, job.state)
+
+    def _log_line(self, line: LogLine) -> None:
+        """From any thread."""
+
+        def add() -> None:
+            if len(self._pending.logs) < _LOG_BACKLOG:
+                self._pending.logs.append(line)
+            else:
+                self._pending.dropped += 1
+
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(add)
+
+    def _flush(self) -> None:
+        """One batch of what happened in the supervisor itself."""
+        pending, self._pending = self._pending, EventBatch.empty()
+        jobs, self._changed_jobs = self._changed_jobs, {}
+        if not (len(pending) or pending.dropped or jobs or self._identity_due or self._settings_due):
+            return
+        batch = encode_events(pending)
+        batch.jobs.extend(job_to_wire(self.jobs.info(job)) for job in jobs.values())
+        if self._identity_due:
+            batch.identity.CopyFrom(identity_to_wire(self.identity()))
+        if self._settings_due:
+            batch.settings.extend(map(setting_to_wire, self.setting_infos()))
+        self._identity_due = self._settings_due = False
+        self.hub.publish(batch)
+
+    def _sample(self) -> None:
+        for device in self.devices:
+            if device.is_ready and device.info.get("kind") == "cpu":
+                used = self.hub.memory(device.id)
+                pids = [os.getpid(), *(other.pid for other in self.devices if other.pid)]
+                sampler = self._samplers.setdefault(device.id, HostSampler())
+                self._pending.samples.append(
+                    sampler.sample(device.id, used=used, capacity=device.info.get("capacity"), own_pids=pids)
+                )
+
+    def _keep_house(self) -> None:
+        self._log.tick()
+        try:
+            self.jobs.housekeeping(
+                parse_duration(self.settings.text("jobs.retention")), self.settings.number("jobs.keep_finished")
+            )
+        except sqlite3.Error as error:
+            log.warning("the job store cannot be written: %s", error)
+
+
+def choose_devices(settings: Settings) -> list[str]:
+    """Ids of the devices to run: all cards, or the CPU where there is none. Raises SettingError for one that is not
+    there.
+    """
+    wanted = settings.texts("gpus.devices")
+    unknown = [name for name in wanted if name not in ("cpu", "auto")]
+    if unknown:
+        raise SettingError(f"gpus.devices names {unknown[0]!r}: this machine has no such device; there is cpu")
+    return ["cpu"]
+
+
+async def _every(seconds: float, work: Any) -> None:
+    """Calls ``work`` for ever. A fault in it is logged and does not end it."""
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            work()
+        except Exception:
+            log.exception("a regular task of the daemon failed")

@@ -1,0 +1,1 @@
+"""Charts over one time axis."""

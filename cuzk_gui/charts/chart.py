@@ -1,0 +1,175 @@
+"""A chart: a panel with title, legend and plot. Subclasses paint, describe a point, and list their content as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from PySide6.QtCore import QPointF, QRectF, Qt
+from PySide6.QtGui import QColor, QFontMetricsF, QPainter, QPen
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout
+
+from cuzk_gui.charts.paint import Area, LabelPen, RectBatch, dashed
+from cuzk_gui.charts.plot import Plot
+from cuzk_gui.charts.scene import Scene
+from cuzk_gui.models import words
+from cuzk_gui.theme import ui_font
+
+Row = tuple[str | int | float, ...]
+LegendEntry = tuple[str, str]  # (name, colour)
+
+
+class Chart(QFrame):
+    """``shows_marks``: this chart carries the texts of marks and incidents; all charts carry their lines."""
+
+    title = ""
+    shows_marks = False
+
+    def __init__(self, scene: Scene, *, bottom_axis: bool = False) -> None:
+        super().__init__()
+        self.scene = scene
+        self.batch = RectBatch()
+        self.pens = LabelPen()
+        self.setProperty("panel", True)
+        self._title = QLabel(self.title)
+        self._title.setProperty("role", "title")
+        self._legend = QLabel()
+        self._legend.setProperty("role", "muted")
+        self._legend.setTextFormat(Qt.TextFormat.RichText)
+        self._legend.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        self._note = QLabel()
+        self._note.setProperty("role", "muted")
+        self.header = QHBoxLayout()
+        self.header.setContentsMargins(14, 8, 12, 2)
+        self.header.setSpacing(14)
+        self.header.addWidget(self._title)
+        self.header.addWidget(self._legend, 1)
+        self.header.addWidget(self._note)
+        self.plot = Plot(scene, self._paint, bottom_axis=bottom_axis)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(1, 0, 10, 6)
+        layout.setSpacing(0)
+        layout.addLayout(self.header)
+        layout.addWidget(self.plot, 1)
+        self.plot.setAccessibleName(f"{self.title}, chart")
+        self.plot.setAccessibleDescription("The same content as a table: View, Show as table")
+        self._ticks: list[tuple[float, str]] | None = None
+        self._shown_legend = ""
+
+    # ---- for subclasses ----
+
+    def paint_content(self, painter: QPainter, area: Area) -> None:
+        raise NotImplementedError
+
+    def describe(self, position: QPointF, area: Area) -> str | None:
+        """Rich text about the point under the mouse; None for nothing to say."""
+        raise NotImplementedError
+
+    def columns(self) -> Sequence[str]:
+        raise NotImplementedError
+
+    def rows(self, limit: int) -> list[Row]:
+        """The shown stretch as table rows, the newest ``limit``."""
+        raise NotImplementedError
+
+    def legend(self) -> Sequence[LegendEntry]:
+        return ()
+
+    def note(self) -> str:
+        return ""
+
+    # ---- shared ----
+
+    def area(self) -> Area:
+        rect = self.plot.layer.boundingRect()
+        return Area(rect.width(), rect.height(), self.scene.start_ns, max(1, round(self.scene.view.width * 1e9)))
+
+    def refresh(self) -> None:
+        """Asks for a repaint; texts change only when their content does."""
+        text = "&nbsp;&nbsp; ".join(
+            f'<span style="color:{colour}">■</span>&nbsp;{escape(name)}' for name, colour in self.legend()
+        )
+        if text != self._shown_legend:
+            self._shown_legend = text
+            self._legend.setText(text)
+        note = self.note()
+        if note != self._note.text():
+            self._note.setText(note)
+        self.plot.layer.update()
+
+    def restyle(self) -> None:
+        self.plot.restyle()
+
+    def set_ticks(self, ticks: list[tuple[float, str]], low: float, high: float) -> None:
+        """Labels of the left axis; the range is in the same unit."""
+        if ticks != self._ticks:
+            self._ticks = ticks
+            self.plot.left.setTicks([ticks])
+        now = self.plot.box.viewRange()[1]
+        if abs(now[0] - low) > 1e-12 or abs(now[1] - high) > 1e-12:
+            self.plot.box.setYRange(low, high, padding=0)
+
+    def _paint(self, painter: QPainter, width: float, height: float) -> None:
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
+        self.batch.begin()
+        area = self.area()
+        self.paint_content(painter, area)
+        self._paint_marks(painter, area)
+        if self.scene.pointer is not None:
+            x = area.x_of(self.scene.session.time_ns(self.scene.pointer))
+            painter.setPen(QPen(QColor(self.scene.colours.faint), 1))
+            painter.drawLine(QPointF(x, 0), QPointF(x, height))
+
+    def _paint_marks(self, painter: QPainter, area: Area) -> None:
+        session, colours = self.scene.session, self.scene.colours
+        end = area.start_ns + area.span_ns
+        painter.setFont(ui_font(11))
+        metrics = QFontMetricsF(painter.font())
+        taken = -1.0
+        for mark in session.marks:
+            if not area.start_ns <= mark.time_ns <= end or mark.device not in ("", self.scene.device):
+                continue
+            x = round(area.x_of(mark.time_ns))
+            painter.setPen(dashed(colours.accent))
+            painter.drawLine(QPointF(x, 0), QPointF(x, area.height))
+            if self.shows_marks:
+                text = words.plain(mark.text, 48)
+                wide = metrics.horizontalAdvance(text) + 12
+                left = min(max(x - wide / 2, 0.0), area.width - wide)
+                if left > taken:
+                    self._pill(painter, QRectF(left, area.height - 19, wide, 17), text)
+                    taken = left + wide + 4
+        for incident in session.incidents:
+            if not area.start_ns <= incident.time_ns <= end or incident.device not in ("", self.scene.device):
+                continue
+            x = round(area.x_of(incident.time_ns))
+            painter.setPen(QPen(QColor(colours.bad), 1))
+            painter.drawLine(QPointF(x, 0), QPointF(x, area.height))
+            if self.shows_marks:
+                painter.setPen(Qt.PenStyle.NoPen)
+                painter.setBrush(QColor(colours.bad))
+                painter.drawPolygon([QPointF(x, 0), QPointF(x + 10, 4.5), QPointF(x, 9)])
+
+    def _pill(self, painter: QPainter, rect: QRectF, text: str) -> None:
+        colours = self.scene.colours
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing, True)
+        painter.setPen(QPen(QColor(colours.accent), 1))
+        painter.setBrush(QColor(colours.control))
+        painter.drawRoundedRect(rect.adjusted(0.5, 0.5, -0.5, -0.5), 4, 4)
+        painter.setPen(QColor(colours.accent))
+        painter.drawText(rect, Qt.AlignmentFlag.AlignCenter, text)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
+
+
+def tooltip(title: str, pairs: Sequence[tuple[str, str]], marks: Sequence[str] = ()) -> str:
+    """A small table as rich text."""
+    lines = "".join(
+        f'<tr><td style="padding-right:12px">{name}</td><td align="right">{escape(value)}</td></tr>'
+        for name, value in pairs
+    )
+    notes = "".join(f"<div>{escape(mark)}</div>" for mark in marks)
+    return f"<b>{escape(title)}</b><table cellspacing=0>{lines}</table>{notes}"
+
+
+def swatch(colour: str, name: str) -> str:
+    return f'<span style="color:{colour}">■</span> {escape(name)}'

@@ -1,0 +1,200 @@
+"""Device memory by purpose, stacked, other processes on top, under the line of the capacity."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from PySide6.QtCore import QPointF, QRectF, Qt
+from PySide6.QtGui import QBrush, QColor, QPainter, QPen
+
+from cuzk_gui.charts.chart import Chart, LegendEntry, Row, swatch, tooltip
+from cuzk_gui.charts.paint import Area
+from cuzk_gui.charts.scene import Scene
+from cuzk_gui.models import words
+from cuzk_gui.models.columns import Array
+from cuzk_gui.models.memory import PURPOSES
+from cuzk_gui.models.view import nice_step
+from cuzk_gui.theme import ui_font
+from cuzk_gui.widgets.controls import Segmented
+
+_TO_CAPACITY = 0.2  # above this share of the capacity, "auto" scales to the capacity
+
+
+class MemoryChart(Chart):
+    title = "Device memory"
+    shows_marks = True
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self.scale = Segmented(("used", "capacity"), "Scale of the memory chart")
+        self.scale.setToolTip("Scale to what is used, or to the whole memory of the device")
+        self.scale.chosen.connect(self._scale_chosen)
+        self._scale_to: str | None = None
+        self.header.insertWidget(2, self.scale)
+        self._top = 1.0
+        self._unit = ("MiB", float(2**20))
+
+    def note(self) -> str:
+        return f"by purpose · {self._unit[0]}"
+
+    def legend(self) -> Sequence[LegendEntry]:
+        """The purposes that this device has ever held."""
+        colours, timeline = self.scene.colours, self.scene.timeline
+        if timeline is None:
+            return ()
+        held = timeline.memory.seen
+        shown = [(name, colours.purpose(name)) for name, seen in zip(PURPOSES, held, strict=True) if seen]
+        if timeline.samples.latest("memory_other"):
+            shown.append(("other processes", colours.purpose("processes")))
+        return shown
+
+    def paint_content(self, painter: QPainter, area: Area) -> None:
+        timeline = self.scene.timeline
+        capacity = self.scene.capacity
+        if timeline is None:
+            self._scale(0.0, capacity)
+            self._grid(painter, area)
+            return
+        known_ns = min(self.scene.known_ns, area.start_ns + area.span_ns)
+        times, values, known = timeline.memory.steps(area.start_ns, known_ns, area.pixel_ns)
+        ends = np.append(times[1:], known_ns) if len(times) else times
+        totals = values.sum(axis=1) if len(values) else np.zeros(0)
+        starts, stops, others = timeline.samples.steps("memory_other", area.start_ns, known_ns)
+        peak = float(totals[known].max()) if known.any() else 0.0
+        if len(others):
+            peak += float(others.max())
+        self._scale(peak, capacity)
+        self._grid(painter, area)
+        self._unknown(painter, area, times, ends, known)
+        self._purposes(painter, area, times, ends, values, known)
+        if len(others) and others.any():
+            self._others(painter, area, times, totals, starts, np.minimum(stops, known_ns), others)
+        self._capacity(painter, area, capacity)
+
+    def _y(self, area: Area, value: Array) -> Array:
+        return np.round(area.height - value * (area.height / self._top))
+
+    def _scale_chosen(self, choice: str) -> None:
+        self._scale_to = choice
+        self.refresh()
+
+    def _scale(self, peak: float, capacity: int | None) -> None:
+        to_capacity = capacity is not None and (
+            self._scale_to == "capacity" or (self._scale_to is None and peak > _TO_CAPACITY * capacity)
+        )
+        self.scale.set_value("capacity" if to_capacity else "used")
+        target = max(peak * 1.12, capacity * 1.08 if to_capacity and capacity else 0.0, 2.0**20)
+        self._unit = words.binary_unit(target)
+        step = nice_step(target / self._unit[1], 4) * self._unit[1]
+        top = target if to_capacity else float(np.ceil(target / step) * step)
+        self._top = top
+        count = int(top / step + 1e-9)
+        self._step = step
+        self.set_ticks([(i * step, f"{i * step / self._unit[1]:g}") for i in range(count + 1)], 0.0, top)
+
+    def _grid(self, painter: QPainter, area: Area) -> None:
+        painter.setPen(QPen(QColor(self.scene.colours.grid), 1))
+        for i in range(int(self._top / self._step + 1e-9) + 1):
+            y = min(float(self._y(area, np.float64(i * self._step))), area.height - 1)
+            painter.drawLine(QPointF(0, y), QPointF(area.width, y))
+
+    def _unknown(self, painter: QPainter, area: Area, times: Array, ends: Array, known: Array) -> None:
+        lost = ~known
+        if not lost.any():
+            return
+        x0, x1 = area.x(times[lost]), area.x(ends[lost])
+        x0 = np.maximum(x0, 0)
+        brush = QBrush(QColor(self.scene.colours.border), Qt.BrushStyle.BDiagPattern)
+        height = np.full(len(x0), area.height)
+        self.batch.fill(painter, brush, x0, np.zeros(len(x0)), np.maximum(x1, x0), height)
+        painter.setPen(QColor(self.scene.colours.faint))
+        painter.setFont(ui_font(11))
+        for left, right in zip(x0, x1, strict=True):
+            if right - left > 70:
+                painter.drawText(QRectF(left, 0, right - left, area.height), Qt.AlignmentFlag.AlignCenter, "no data")
+
+    def _purposes(self, painter: QPainter, area: Area, times: Array, ends: Array, values: Array, known: Array) -> None:
+        if not len(times):
+            return
+        tops = np.cumsum(values, axis=1, dtype=np.float64)
+        x0 = np.clip(np.round(area.x(times)), -1, area.width + 1)
+        x1 = np.clip(np.round(area.x(ends)), -1, area.width + 1)
+        for index, name in enumerate(PURPOSES):
+            upper = self._y(area, tops[:, index])
+            lower = self._y(area, tops[:, index - 1]) if index else np.full(len(upper), area.height)
+            drawn = known & (lower > upper)
+            if not drawn.any():
+                continue
+            edge = np.empty(len(upper), dtype=bool)
+            edge[0] = True
+            edge[1:] = (upper[1:] != upper[:-1]) | (lower[1:] != lower[:-1]) | (drawn[1:] != drawn[:-1])
+            first = np.flatnonzero(edge)
+            last = np.append(first[1:], len(upper)) - 1
+            keep = drawn[first]
+            first, last = first[keep], last[keep]
+            left, right = x0[first], np.maximum(x1[last], x0[first] + 1)
+            self.batch.fill(painter, QColor(self.scene.colours.purpose(name)), left, upper[first], right, lower[first])
+
+    def _others(
+        self, painter: QPainter, area: Area, times: Array, totals: Array, starts: Array, stops: Array, others: Array
+    ) -> None:
+        index = np.searchsorted(times, starts, side="right") - 1
+        base = np.where(index >= 0, totals[np.maximum(index, 0)] if len(totals) else 0.0, 0.0)
+        x0, x1 = np.maximum(np.round(area.x(starts)), 0), np.round(area.x(stops))
+        lower, upper = self._y(area, base), self._y(area, base + others)
+        keep = x1 > x0
+        brush = QColor(self.scene.colours.purpose("processes"))
+        self.batch.fill(painter, brush, x0[keep], upper[keep], x1[keep], lower[keep])
+
+    def _capacity(self, painter: QPainter, area: Area, capacity: int | None) -> None:
+        if not capacity:
+            return
+        colours = self.scene.colours
+        painter.setFont(ui_font(11))
+        if capacity <= self._top:
+            y = float(self._y(area, np.float64(capacity)))
+            painter.setPen(QPen(QColor(colours.bad), 1.5))
+            painter.drawLine(QPointF(0, y), QPointF(area.width, y))
+            painter.drawText(QPointF(6, y - 4 if y > 16 else y + 13), f"capacity {words.size(capacity)}")
+        else:
+            painter.setPen(QColor(colours.faint))
+            rect = QRectF(0, 1, area.width - 4, 16)
+            painter.drawText(rect, Qt.AlignmentFlag.AlignRight, f"capacity {words.size(capacity)} ↑")
+
+    def describe(self, position: QPointF, area: Area) -> str | None:
+        timeline = self.scene.timeline
+        if timeline is None:
+            return None
+        time_ns = area.start_ns + round(position.x() * area.pixel_ns)
+        if time_ns > self.scene.known_ns:
+            return None
+        held = timeline.memory.at(time_ns)
+        colours = self.scene.colours
+        clock = words.clock(time_ns + self.scene.session.wall_offset_ns)
+        if held is None:
+            return tooltip(clock, [("no data", "")])
+        pairs = [(swatch(colours.purpose(name), name), words.size(size)) for name, size in reversed(held.items())]
+        starts, stops, others = timeline.samples.steps("memory_other", time_ns, time_ns + 1)
+        if len(others) and stops[-1] >= time_ns:
+            pairs.insert(0, (swatch(colours.purpose("processes"), "other processes"), words.size(others[-1])))
+        pairs.append(("together", words.size_of(sum(held.values()), self.scene.capacity)))
+        return tooltip(clock, pairs)
+
+    def columns(self) -> Sequence[str]:
+        return ("Time", *(f"{name}, bytes" for name in PURPOSES), "Together, bytes")
+
+    def rows(self, limit: int) -> list[Row]:
+        timeline = self.scene.timeline
+        if timeline is None:
+            return []
+        end = min(self.scene.known_ns, self.scene.end_ns)
+        times, values, known = timeline.memory.steps(self.scene.start_ns, end, 1.0)
+        found: list[Row] = []
+        for time_ns, row, seen in list(zip(times, values, known, strict=True))[-limit:]:
+            moment = words.clock(int(time_ns) + self.scene.session.wall_offset_ns)
+            if seen:
+                found.append((moment, *(int(v) for v in row), int(row.sum())))
+            else:
+                found.append((moment, *([words.UNKNOWN] * (len(PURPOSES) + 1))))
+        return found

@@ -1,0 +1,83 @@
+"""The way into the window: ``cuzk app`` and ``cuzk-gui``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from cuzk_gui import display
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Opens the window and returns when it has closed. Exit codes: 0 done, 1 no window possible, 2 wrong usage."""
+    arguments = _parser().parse_args(list(sys.argv[1:] if argv is None else argv))
+    if arguments.demo is not None and not display.has_display(os.environ):
+        print("cuzk: no display here: proving the demo circuit without a window", flush=True)
+        os.environ["QT_QPA_PLATFORM"] = "offscreen"
+        return _without_window(Path(arguments.demo))
+    problem = display.problem()
+    if problem:
+        print(f"cuzk: error: {problem}", file=sys.stderr)
+        return 1
+    try:
+        return _window(start=arguments.start)
+    except ImportError as error:
+        print(f"cuzk: error: the window cannot be loaded: {error}; {display.ALTERNATIVE}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="cuzk app", description="The window of the proving engine.", allow_abbrev=False)
+    parser.add_argument("--start", action="store_true", help="start the engine if it does not run")
+    parser.add_argument(
+        "--demo",
+        metavar="FOLDER",
+        help="the demo circuit at hand; without a display: prove it and leave proof and picture in FOLDER",
+    )
+    return parser
+
+
+def _window(*, start: bool) -> int:
+    from PySide6.QtWidgets import QApplication
+
+    from cuzk_gui.engine import LocalEngine
+    from cuzk_gui.models.process import Action
+    from cuzk_gui.preferences import Preferences
+    from cuzk_gui.theme import Theme
+    from cuzk_gui.window import MainWindow
+
+    app = QApplication(["cuzk"])
+    app.setApplicationName("cuzk")
+    app.setDesktopFileName("cuzk")
+    preferences = Preferences()
+    theme = Theme(app, preferences.theme)
+    window = MainWindow(LocalEngine(), theme, preferences)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: window.request_quit())
+    window.show()
+    if start:
+        window.controller.act(Action.START)
+    code = app.exec()
+    if not window.clean_end:  # a call that hangs must not keep the process
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
+
+
+def _without_window(folder: Path) -> int:
+    problem = display.problem()
+    if problem:
+        print(f"cuzk: error: {problem}", file=sys.stderr)
+        return 1
+    from cuzk_gui.demo import prove_demo
+
+    return prove_demo(folder)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

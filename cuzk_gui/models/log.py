@@ -1,0 +1,82 @@
+"""The engine's log: the newest lines, and the end of the log file after a crash."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cuzk_engine.events import LogLine
+from cuzk_gui.models import words
+
+LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
+_LEVEL_IN_FILE: Final = re.compile(r"\b(DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL)\b")
+_ANSI: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_CLOCK_IN_FILE: Final = re.compile(r"\d\d:\d\d:\d\d(?:[.,]\d{1,3})?")
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    clock: str
+    level: str
+    message: str
+
+
+class LogRing:
+    """At most ``capacity`` lines. ``added`` counts all lines ever, so that a view knows what is new."""
+
+    def __init__(self, capacity: int = 5000) -> None:
+        self.entries: deque[LogEntry] = deque(maxlen=capacity)
+        self.added = 0
+
+    def extend(self, lines: Iterable[LogLine]) -> None:
+        for line in lines:
+            self.add(LogEntry(words.clock(line.wall_ns), level_name(line.level), words.plain(line.message, 2000)))
+
+    def add(self, entry: LogEntry) -> None:
+        self.entries.append(entry)
+        self.added += 1
+
+    def newest(self, count: int) -> list[LogEntry]:
+        """The last ``count`` entries, oldest first."""
+        skip = max(0, len(self.entries) - count)
+        return [entry for index, entry in enumerate(self.entries) if index >= skip]
+
+
+def level_name(text: str) -> str:
+    upper = text.upper()
+    return {"WARN": "WARNING", "CRITICAL": "ERROR"}.get(upper, upper if upper in LEVELS else "INFO")
+
+
+def passes(entry: LogEntry, least: str) -> bool:
+    return LEVELS.index(entry.level) >= LEVELS.index(least)
+
+
+def tail_of_file(path: str, lines: int = 200, limit: int = 256 * 1024) -> list[LogEntry]:
+    """The last lines of a log file, whatever it holds. Raises OSError when it cannot be read; reads at most ``limit`` bytes."""
+    with Path(path).open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        file.seek(max(0, size - limit))
+        data = file.read(limit)
+    text = data.decode("utf-8", errors="replace")
+    rows = text.splitlines()
+    if size > limit:
+        rows = rows[1:]
+    return [_entry(row) for row in rows[-lines:] if row.strip()]
+
+
+def _entry(row: str) -> LogEntry:
+    row = _ANSI.sub("", row)
+    head = row[:80]
+    clock = _CLOCK_IN_FILE.search(head)
+    level = _LEVEL_IN_FILE.search(head)
+    after = max((m.end() for m in (clock, level) if m), default=0)
+    return LogEntry(
+        clock.group(0).replace(",", ".") if clock else "",
+        level_name(level.group(1)) if level else "INFO",
+        words.plain(row[after:].lstrip(" :-"), 2000),
+    )

@@ -1,0 +1,91 @@
+"""What the window remembers between two starts: an INI file in the configuration folder."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import TypeVar
+
+from PySide6.QtCore import QByteArray, QSettings, QStandardPaths
+
+from cuzk_gui.theme import ThemeChoice
+
+
+E = TypeVar("E", bound=StrEnum)
+
+
+class OnClose(StrEnum):
+    """What becomes of the engine when the window closes."""
+
+    ASK = "ask"
+    KEEP = "keep"
+    STOP = "stop"
+
+
+def preferences_file() -> Path:
+    """In ``$CUZK_HOME/config`` when that is set, else in the platform's folder."""
+    home = os.environ.get("CUZK_HOME")
+    if home:
+        return Path(home).expanduser().absolute() / "config" / "window.ini"
+    folder = QStandardPaths.writableLocation(QStandardPaths.StandardLocation.GenericConfigLocation)
+    return Path(folder) / "cuzk" / "window.ini"
+
+
+class Preferences:
+    """Values with defaults; one that cannot be read counts as not set."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._settings = QSettings(str(file or preferences_file()), QSettings.Format.IniFormat)
+
+    @property
+    def theme(self) -> ThemeChoice:
+        return _member(ThemeChoice, self._text("theme"), ThemeChoice.SYSTEM)
+
+    @theme.setter
+    def theme(self, value: ThemeChoice) -> None:
+        self._settings.setValue("theme", value.value)
+
+    @property
+    def on_close(self) -> OnClose:
+        return _member(OnClose, self._text("on_close"), OnClose.ASK)
+
+    @on_close.setter
+    def on_close(self, value: OnClose) -> None:
+        self._settings.setValue("on_close", value.value)
+
+    @property
+    def log_level(self) -> str:
+        return self._text("log_level") or "INFO"
+
+    @log_level.setter
+    def log_level(self, value: str) -> None:
+        self._settings.setValue("log_level", value)
+
+    def folder(self, name: str) -> str:
+        """The folder that a file dialog was last used in."""
+        return self._text(f"folders/{name}")
+
+    def set_folder(self, name: str, folder: str) -> None:
+        self._settings.setValue(f"folders/{name}", folder)
+
+    def state(self, name: str) -> QByteArray | None:
+        value = self._settings.value(f"state/{name}")
+        return value if isinstance(value, QByteArray) and not value.isEmpty() else None
+
+    def set_state(self, name: str, value: QByteArray) -> None:
+        self._settings.setValue(f"state/{name}", value)
+
+    def save(self) -> None:
+        self._settings.sync()
+
+    def _text(self, key: str) -> str:
+        value = self._settings.value(key)
+        return value if isinstance(value, str) else ""
+
+
+def _member(kind: type[E], text: str, default: E) -> E:
+    try:
+        return kind(text)
+    except ValueError:
+        return default

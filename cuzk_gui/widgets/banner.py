@@ -1,0 +1,92 @@
+"""A sentence across the window: a state that asks for a decision, or a notice that goes away by itself."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QTimer, Signal
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy
+
+from cuzk_gui.models import words
+from cuzk_gui.models.process import Action, Banner, Tone
+from cuzk_gui.theme import Theme
+
+_BUTTONS = {Action.START: "Start", Action.RESTART: "Restart", Action.STOP: "Stop"}
+_NOTICE_MS = 12_000
+
+
+class Strip(QFrame):
+    """Text and at most one button on a toned ground."""
+
+    pressed = Signal()
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self._theme = theme
+        self._tone = Tone.QUIET
+        self.label = QLabel()
+        self.label.setWordWrap(True)
+        self.label.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+        self.button = QPushButton()
+        self.button.clicked.connect(self.pressed)
+        layout = QHBoxLayout(self)
+        layout.setContentsMargins(14, 6, 8, 6)
+        layout.addWidget(self.label, 1)
+        layout.addWidget(self.button)
+        self.hide()
+        theme.changed.connect(self._restyle)
+
+    def show_text(self, text: str, tone: Tone, button: str = "") -> None:
+        self._tone = tone
+        self.label.setText(text)
+        self.setAccessibleName(text)
+        self.button.setText(button)
+        self.button.setVisible(bool(button))
+        self._restyle()
+        self.show()
+
+    def _restyle(self) -> None:
+        front, back = self._theme.colours.tone(self._tone)
+        text = self._theme.colours.text if self._tone is Tone.QUIET else front
+        self.setStyleSheet(
+            f"Strip {{ background: {back}; border: 1px solid {self._theme.colours.border}; border-radius: 6px; }}"
+            f"QLabel {{ color: {text}; }}"
+        )
+
+
+class EngineBanner(Strip):
+    """What the engine's state asks for."""
+
+    asked = Signal(Action)
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__(theme)
+        self._shown: Banner | None = None
+        self.pressed.connect(self._ask)
+
+    def show_banner(self, banner: Banner | None) -> None:
+        if banner == self._shown:
+            return
+        self._shown = banner
+        if banner is None:
+            self.hide()
+            return
+        text = banner.text[:1].upper() + banner.text[1:]
+        self.show_text(text, banner.tone, _BUTTONS[banner.action] if banner.action else "")
+
+    def _ask(self) -> None:
+        if self._shown is not None and self._shown.action is not None:
+            self.asked.emit(self._shown.action)
+
+
+class Notice(Strip):
+    """The newest answer or fault, one line; goes after a while or by its button. Never modal."""
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__(theme)
+        self._timer = QTimer(self)
+        self._timer.setSingleShot(True)
+        self._timer.timeout.connect(self.hide)
+        self.pressed.connect(self.hide)
+
+    def say(self, text: str, tone: Tone = Tone.QUIET) -> None:
+        self.show_text(words.plain(text, 400), tone, "Dismiss")
+        self._timer.start(_NOTICE_MS * (2 if tone is Tone.BAD else 1))

@@ -1,0 +1,47 @@
+"""The question at the end: whether the engine goes on."""
+
+from __future__ import annotations
+
+from PySide6.QtWidgets import QCheckBox, QDialog, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
+
+from cuzk_gui.preferences import OnClose
+from cuzk_gui.widgets.controls import label
+
+
+class CloseDialog(QDialog):
+    """``choice`` after it was accepted; rejected means that the window stays."""
+
+    def __init__(self, busy: int, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setWindowTitle("Close the window")
+        self.choice = OnClose.KEEP
+        jobs = "" if not busy else f" It has {busy} unfinished {'job' if busy == 1 else 'jobs'}."
+        text = label(f"The engine is running.{jobs} Shall it go on without the window?", "")
+        text.setWordWrap(True)
+        self.remember = QCheckBox("Remember, and do not ask again (the menu changes it)")
+        self.remember.setChecked(True)
+        self.keep = QPushButton("Keep the engine running")
+        self.keep.setProperty("role", "primary")
+        self.keep.setDefault(True)
+        self.keep.clicked.connect(lambda: self._choose(OnClose.KEEP))
+        self.stop = QPushButton("Stop it")
+        self.stop.setAutoDefault(False)
+        self.stop.clicked.connect(lambda: self._choose(OnClose.STOP))
+        cancel = QPushButton("Cancel")
+        cancel.setAutoDefault(False)
+        cancel.clicked.connect(self.reject)
+        buttons = QHBoxLayout()
+        buttons.addWidget(cancel)
+        buttons.addStretch(1)
+        buttons.addWidget(self.stop)
+        buttons.addWidget(self.keep)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(18, 16, 18, 16)
+        layout.setSpacing(14)
+        layout.addWidget(text)
+        layout.addWidget(self.remember)
+        layout.addLayout(buttons)
+
+    def _choose(self, choice: OnClose) -> None:
+        self.choice = choice
+        self.accept()

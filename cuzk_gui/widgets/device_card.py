@@ -1,0 +1,250 @@
+"""A device: what it is, what of its memory is used, and the settings that act on it."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QMouseEvent
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
+
+from cuzk_engine.client import DeviceDescription, SettingChange, SettingInfo
+from cuzk_engine.events import Lane
+from cuzk_gui.models import words
+from cuzk_gui.models.memory import PURPOSES
+from cuzk_gui.models.session import Session, busy_share
+from cuzk_gui.models.settings import WORKERS, SettingsModel, inert_note
+from cuzk_gui.theme import Theme
+from cuzk_gui.widgets.controls import ElidedLabel, Segmented, ShareBar, Stepper, Switch, label, rule
+
+_MINUTE_NS = 60_000_000_000
+
+
+class SettingRow(QWidget):
+    """One setting as a form: made from what the engine says of it, nothing known beforehand."""
+
+    changed = Signal(SettingChange)
+
+    def __init__(self, theme: Theme, info: SettingInfo) -> None:
+        super().__init__()
+        self.key, self.device, self.type, self.choices = info.key, info.device, info.type, info.choices
+        title = words.plain(info.title or info.key, 60)
+        self._title = label(title, "")
+        self._title.setWordWrap(True)
+        self._note = label("", "faint")
+        self._note.setWordWrap(True)
+        self._note.hide()
+        self.control: Segmented | Switch = (
+            Switch(theme, title) if info.type == "bool" else Segmented([words.plain(c, 20) for c in info.choices], title)
+        )
+        if isinstance(self.control, Switch):
+            self.control.clicked.connect(self._switched)
+        else:
+            self.control.chosen.connect(self._ask)
+        line = QHBoxLayout()
+        line.setContentsMargins(0, 0, 0, 0)
+        line.addWidget(self._title, 1)
+        line.addWidget(self.control, 0, Qt.AlignmentFlag.AlignRight)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 3, 0, 3)
+        layout.setSpacing(2)
+        layout.addLayout(line)
+        layout.addWidget(self._note)
+        help_text = words.plain(info.help, 600)
+        for widget in (self, self._title, self.control):
+            widget.setToolTip(f"<p>{help_text}</p><p>{info.key} = {words.plain(info.value, 40)} ({words.plain(info.source, 40)})</p>")
+        self.control.setAccessibleDescription(help_text)
+
+    def show_value(self, value: str | None, pending: bool, note: str) -> None:
+        if isinstance(self.control, Switch):
+            self.control.setChecked(value == "true")
+        else:
+            self.control.set_value(value)
+        self.control.setEnabled(not pending)
+        shown = "applying…" if pending else note
+        self._note.setText(shown)
+        self._note.setVisible(bool(shown))
+
+    @property
+    def note(self) -> str:
+        return self._note.text()
+
+    def _switched(self) -> None:
+        self._ask("true" if self.control.isChecked() else "false")  # type: ignore[union-attr]
+
+    def _ask(self, value: str) -> None:
+        self.changed.emit(SettingChange(self.key, value, self.device))
+
+
+class DeviceCard(QFrame):
+    """``selected``: the charts shall show this device. ``changed``: a setting is to be applied."""
+
+    changed = Signal(SettingChange)
+    selected = Signal(str)
+
+    def __init__(self, theme: Theme, device: DeviceDescription) -> None:
+        super().__init__()
+        self.device_id = device.id
+        self._title = ElidedLabel()
+        self._title.setProperty("role", "title")
+        self._line = ElidedLabel()
+        self._line.setProperty("role", "faint")
+        self._state = label("", "warn")
+        self._state.setWordWrap(True)
+        self._used = label("", "")
+        self._used.setAlignment(Qt.AlignmentFlag.AlignRight)
+        self._bar = ShareBar(theme)
+        self._bar.setAccessibleName(f"Memory of {device.id}")
+        self._source = ElidedLabel()
+        self._source.setProperty("role", "faint")
+        self.workers = Stepper(f"Workers of {device.id}", 1, 8)
+        self.workers.stepped.connect(self._workers_stepped)
+        self._workers_note = label("", "faint")
+        self._workers_note.setWordWrap(True)
+        self._busy = ElidedLabel()
+        self._busy.setProperty("role", "faint")
+        memory = QHBoxLayout()
+        memory.addWidget(label("Memory", "muted"))
+        memory.addWidget(self._used, 1)
+        workers = QHBoxLayout()
+        workers.addWidget(label("Workers", ""), 1)
+        workers.addWidget(self.workers)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(4)
+        layout.addWidget(self._title)
+        layout.addWidget(self._line)
+        layout.addWidget(self._state)
+        layout.addSpacing(4)
+        layout.addLayout(memory)
+        layout.addWidget(self._bar)
+        layout.addWidget(self._source)
+        layout.addWidget(self._busy)
+        layout.addSpacing(4)
+        layout.addLayout(workers)
+        layout.addWidget(self._workers_note)
+        self._workers_widgets = (self.workers, self._workers_note)
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        self.selected.emit(self.device_id)
+
+    def show_device(self, device: DeviceDescription, settings: SettingsModel) -> None:
+        name = "CPU" if device.kind == "cpu" else words.plain(device.id, 24)
+        self._title.set_text(f"{name}  {words.plain(device.name, 80)}")
+        facts = [device.isa, device.uuid[:12] + "…" if len(device.uuid) > 13 else device.uuid, device.bus_id]
+        self._line.set_text(" · ".join(words.plain(f, 40) for f in facts if f))
+        troubled = device.state != "ready"
+        state = words.plain(device.state, 30) + (f": {words.plain(device.reason, 200)}" if device.reason else "")
+        self._state.setText(state if troubled else "")
+        self._state.setVisible(troubled)
+        self._source.set_text(f"limit from {words.plain(device.capacity_source, 60)}" if device.capacity_source else "")
+        self._source.setVisible(bool(device.capacity_source))
+        info = settings.info(WORKERS, device.id)
+        self.workers.setEnabled(info is not None and not settings.pending(WORKERS, device.id))
+        if info is not None:
+            self.workers.setToolTip(f"<p>{words.plain(info.help, 600)}</p><p>{info.key}</p>")
+        value = settings.value(WORKERS, device.id)
+        pending = settings.pending(WORKERS, device.id)
+        override = info is not None and info.device == device.id
+        shown = value if (pending or override) and value is not None else str(device.workers or value or 1)
+        self.workers.set_value(int(shown) if shown.isdigit() else 1)
+        note = "applying…" if pending else inert_note(WORKERS, device)
+        self._workers_note.setText(note)
+        self._workers_note.setVisible(bool(note))
+
+    def show_load(self, session: Session) -> None:
+        """Memory and how busy the device was; called several times a second at most."""
+        timeline = session.devices.get(self.device_id)
+        described = session.described.get(self.device_id)
+        if timeline is None or described is None:
+            return
+        capacity = described.capacity
+        other = timeline.samples.latest("memory_other", session.latest_ns)
+        known = timeline.memory.known
+        total = timeline.memory.total + (other or 0) if known else None
+        text = words.size_of(total, capacity)
+        if text != self._used.text():
+            self._used.setText(text)
+        parts = [(v / capacity, n) for n, v in zip(PURPOSES, timeline.memory.current, strict=True)] if capacity > 0 else []
+        if capacity > 0 and other:
+            parts.append((other / capacity, "processes"))
+        self._bar.set_parts(parts if known else [])
+        start = max(session.latest_ns - _MINUTE_NS, session.origin_ns or 0)
+        shares = [
+            f"{name} {share * 100:.1f} %"
+            for name, lane in (("kernels", Lane.COMPUTE.value), ("lock held", Lane.LOCK.value))
+            if (share := busy_share(timeline, lane, start, session.latest_ns)) is not None
+        ]
+        seconds = words.span((session.latest_ns - start) / 1e9)
+        self._busy.set_text(f"last {seconds}: {', '.join(shares)}" if shares else "")
+        self._busy.setVisible(bool(shares))
+
+    def _workers_stepped(self, value: int) -> None:
+        self.changed.emit(SettingChange(WORKERS, str(value), self.device_id))
+
+
+class DevicePanel(QWidget):
+    """A card for each device, then the settings that hold for all of them."""
+
+    changed = Signal(SettingChange)
+    selected = Signal(str)
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self._theme = theme
+        self.cards: dict[str, DeviceCard] = {}
+        self.rows: dict[str, SettingRow] = {}
+        self._cards = QVBoxLayout()
+        self._cards.setSpacing(12)
+        self._settings = QVBoxLayout()
+        self._settings.setSpacing(2)
+        self._empty = label("Devices appear when the engine runs.", "muted")
+        self._empty.setWordWrap(True)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(6)
+        layout.addWidget(self._empty)
+        layout.addLayout(self._cards)
+        layout.addLayout(self._settings)
+        self._shape: tuple[object, ...] = ()
+
+    def show_session(self, session: Session, device: str) -> None:
+        """After a change of devices or settings; ``device`` is the one whose charts are shown."""
+        live = session.identity is not None
+        switches = session.settings.switches() if live else []
+        shape = (tuple(session.described), tuple((s.key, s.type, s.choices) for s in switches))
+        if shape != self._shape:
+            self._shape = shape
+            self._rebuild(session, switches)
+        for card_id, card in self.cards.items():
+            card.show_device(session.described[card_id], session.settings)
+            card.setEnabled(live)
+        self._empty.setVisible(not self.cards)
+        chosen = session.described.get(device)
+        for key, row in self.rows.items():
+            note = inert_note(key, chosen) if chosen else ""
+            row.show_value(session.settings.value(key), session.settings.pending(key), note)
+
+    def show_load(self, session: Session) -> None:
+        for card in self.cards.values():
+            card.show_load(session)
+
+    def _rebuild(self, session: Session, switches: list[SettingInfo]) -> None:
+        for layout in (self._cards, self._settings):
+            while (item := layout.takeAt(0)) is not None:
+                widget = item.widget()
+                if widget is not None:
+                    widget.hide()
+                    widget.deleteLater()
+        self.cards, self.rows = {}, {}
+        for index, device in enumerate(session.described.values()):
+            if index:
+                self._cards.addWidget(rule())
+            card = DeviceCard(self._theme, device)
+            card.changed.connect(self.changed)
+            card.selected.connect(self.selected)
+            self.cards[device.id] = card
+            self._cards.addWidget(card)
+        for info in switches:
+            row = SettingRow(self._theme, info)
+            row.changed.connect(self.changed)
+            self.rows[info.key] = row
+            self._settings.addWidget(row)

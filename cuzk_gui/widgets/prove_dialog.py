@@ -1,0 +1,146 @@
+"""Choosing a key and a witness."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QDialog, QFileDialog, QGridLayout, QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
+
+from cuzk_gui.assets import Demo
+from cuzk_gui.models import words
+from cuzk_gui.preferences import Preferences
+from cuzk_gui.widgets.controls import label
+
+KEY_SUFFIX, WITNESS_SUFFIX = ".zkey", ".wtns"
+
+
+class ProveDialog(QDialog):
+    """``key``, ``witness`` and ``name`` hold the choice once it was accepted."""
+
+    def __init__(self, preferences: Preferences, demo: Demo | None, engine_runs: bool, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setWindowTitle("Prove")
+        self.setMinimumWidth(600)
+        self._preferences = preferences
+        self._demo = demo
+        self.key_edit = self._edit("Proving key")
+        self.witness_edit = self._edit("Witness")
+        self.label_edit = self._edit("Label")
+        self.label_edit.setPlaceholderText("shown beside the job; may be left empty")
+        self._problem = label("", "error")
+        self._problem.setWordWrap(True)
+        grid = QGridLayout()
+        grid.setHorizontalSpacing(10)
+        grid.setVerticalSpacing(10)
+        for row, (name, edit, suffix) in enumerate(
+            (
+                ("Proving key (.zkey)", self.key_edit, KEY_SUFFIX),
+                ("Witness (.wtns)", self.witness_edit, WITNESS_SUFFIX),
+                ("Label", self.label_edit, ""),
+            )
+        ):
+            caption = label(name, "")
+            caption.setBuddy(edit)
+            grid.addWidget(caption, row, 0)
+            grid.addWidget(edit, row, 1)
+            if suffix:
+                browse = QPushButton("Browse…")
+                browse.setAutoDefault(False)
+                browse.clicked.connect(lambda _=False, edit=edit, suffix=suffix: self._browse(edit, suffix))
+                grid.addWidget(browse, row, 2)
+        self.submit = QPushButton("Prove" if engine_runs else "Start the engine and prove")
+        self.submit.setProperty("role", "primary")
+        self.submit.setDefault(True)
+        self.submit.clicked.connect(self._accept_if_right)
+        cancel = QPushButton("Cancel")
+        cancel.clicked.connect(self.reject)
+        buttons = QHBoxLayout()
+        if demo is not None:
+            preset = QPushButton("Use the demo circuit")
+            preset.setAutoDefault(False)
+            preset.clicked.connect(self.use_demo)
+            buttons.addWidget(preset)
+        buttons.addStretch(1)
+        buttons.addWidget(cancel)
+        buttons.addWidget(self.submit)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(18, 16, 18, 16)
+        layout.setSpacing(14)
+        layout.addLayout(grid)
+        layout.addWidget(self._problem)
+        layout.addLayout(buttons)
+        for edit in (self.key_edit, self.witness_edit):
+            edit.textChanged.connect(self._check)
+        self._check()
+
+    @property
+    def key(self) -> str:
+        return self.key_edit.text().strip()
+
+    @property
+    def witness(self) -> str:
+        return self.witness_edit.text().strip()
+
+    @property
+    def name(self) -> str:
+        return self.label_edit.text().strip()
+
+    @property
+    def problem(self) -> str:
+        return self._problem.text()
+
+    def use_demo(self) -> None:
+        if self._demo is not None:
+            self.key_edit.setText(str(self._demo.key))
+            self.witness_edit.setText(str(self._demo.witness))
+
+    def take_files(self, files: list[str]) -> None:
+        for file in files:
+            suffix = Path(file).suffix.lower()
+            if suffix == KEY_SUFFIX:
+                self.key_edit.setText(file)
+            elif suffix == WITNESS_SUFFIX:
+                self.witness_edit.setText(file)
+
+    def _edit(self, name: str) -> QLineEdit:
+        edit = QLineEdit()
+        edit.setAccessibleName(name)
+        edit.setMaxLength(4096)
+        return edit
+
+    def _browse(self, edit: QLineEdit, suffix: str) -> None:
+        folder = str(Path(edit.text()).parent) if edit.text() else self._preferences.folder(suffix)
+        kind = "Proving keys" if suffix == KEY_SUFFIX else "Witnesses"
+        dialog = QFileDialog(self, f"Choose a {suffix} file", folder, f"{kind} (*{suffix});;All files (*)")
+        dialog.setFileMode(QFileDialog.FileMode.ExistingFile)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+
+        def chosen(file: str) -> None:
+            edit.setText(file)
+            self._preferences.set_folder(suffix, str(Path(file).parent))
+
+        dialog.fileSelected.connect(chosen)
+        dialog.open()
+
+    def _check(self) -> None:
+        self.submit.setEnabled(bool(self.key and self.witness))
+        self._problem.setText("")
+        self._problem.hide()
+
+    def _accept_if_right(self) -> None:
+        for what, file in (("the key", self.key), ("the witness", self.witness)):
+            if not Path(file).is_file():
+                self._problem.setText(f"{what} {words.plain(file, 200)} is not there, or not a file")
+                self._problem.show()
+                return
+        self.accept()
+
+
+def dropped_files(data: object) -> list[str]:
+    """Local keys and witnesses of a drag."""
+    urls = data.urls() if data is not None and data.hasUrls() else []  # type: ignore[attr-defined]
+    files = [url.toLocalFile() for url in urls[:32] if url.isLocalFile()]
+    return [f for f in files if Path(f).suffix.lower() in (KEY_SUFFIX, WITNESS_SUFFIX)]
+
+

@@ -1,0 +1,77 @@
+"""`cuzk info`: what a file holds, as text and as JSON, and no secret of it."""
+
+import json
+
+import pytest
+
+from cuzk_engine.formats.wtns import Witness
+from tests.support.cases import BROKEN, CASES, case
+
+
+@pytest.mark.parametrize("item", CASES, ids=str)
+def test_a_key_and_what_a_proof_needs(cuzk, item):
+    document = json.loads(cuzk("info", item.path("circuit.zkey"), "--json").out)
+    facts = item.facts
+    assert (document["kind"], document["protocol"], document["curve"]) == ("zkey", "groth16", item.curve)
+    assert (document["signals"], document["public_signals"]) == (facts["n_vars"], facts["n_public"])
+    assert document["domain"] == facts["domain_size"]
+    memory = document["memory"]
+    assert memory["device"] == "cpu"
+    assert memory["fits"] is True
+    assert memory["device_peak"] == sum(memory["by_purpose"].values()) <= memory["device_capacity"]
+    assert memory["mapped_key"] == facts["zkey_bytes"]
+    text = cuzk("info", item.path("circuit.zkey"))
+    assert text.code == 0
+    assert "memory of a proof" in text.out
+    assert f"{facts['n_vars']:,}" in text.out
+
+
+def test_a_key_that_does_not_fit_here(cuzk, monkeypatch):
+    monkeypatch.setenv("CUZK_CPU_ARENA", "1MiB")
+    result = cuzk("info", case("bn128", "merkle10").path("circuit.zkey"))
+    assert result.code == 0
+    assert "does not fit into 1 MiB (CUZK_CPU_ARENA)" in result.out
+
+
+@pytest.mark.parametrize(
+    ("file", "kind"),
+    [
+        ("witness.wtns", "wtns"),
+        ("circuit.r1cs", "r1cs"),
+        ("proof.json", "proof"),
+        ("public.json", "public"),
+        ("verification_key.json", "verification_key"),
+        ("circuit.circom", "unknown"),
+    ],
+)
+def test_other_files(cuzk, file, kind):
+    path = case("bn128", "mul_pub").path(file)
+    document = json.loads(cuzk("info", path, "--json").out)
+    assert (document["kind"], document["path"], document["bytes"]) == (kind, str(path), path.stat().st_size)
+    text = cuzk("info", path)
+    assert text.code == 0
+    assert text.out.startswith(f"{path}\n")
+
+
+def test_no_value_of_a_witness_is_shown(cuzk):
+    path = case("bn128", "chain_252").path("witness.wtns")
+    values = [int.from_bytes(row.tobytes(), "little") for row in Witness.open(path).raw]
+    shown = cuzk("info", path).out + cuzk("info", path, "--json").out
+    assert not any(str(value) in shown for value in values if value > 10**9)
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in BROKEN.glob("*.zkey") if path.name != "good.zkey"))
+def test_broken_files(cuzk, name):
+    result = cuzk("info", BROKEN / name)
+    if name in ("empty.zkey", "bad_magic.zkey"):
+        assert result.code == 0
+        assert "unknown" in result.out
+    else:
+        assert result.code == 1
+        assert name in result.error
+
+
+def test_a_missing_file(cuzk, tmp_path):
+    result = cuzk("info", tmp_path / "nothing")
+    assert result.code == 1
+    assert result.error == f"{tmp_path / 'nothing'}: no such file"

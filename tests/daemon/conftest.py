@@ -1,0 +1,32 @@
+"""One daemon with the fake device for all tests of a module that do not harm it."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cuzk_engine.client import EngineClient
+from tests.support.daemons import Daemon, Witnesses, running
+
+
+@pytest.fixture(scope="module")
+def shared_daemon() -> Iterator[Daemon]:
+    home = Path(tempfile.mkdtemp(prefix="cuzk-d-"))
+    try:
+        with running(home) as daemon:
+            yield daemon
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture
+def client(shared_daemon: Daemon) -> Iterator[EngineClient]:
+    with shared_daemon.client() as connection:
+        yield connection
+
+
+@pytest.fixture
+def witnesses(tmp_path: Path) -> Witnesses:
+    return Witnesses(tmp_path)

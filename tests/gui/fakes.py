@@ -1,0 +1,464 @@
+"""An engine that does not exist: states, jobs and telemetry as a real one sends them, in memory and on demand."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from cuzk_engine.client import (
+    CircuitInfo,
+    CuzkError,
+    DaemonError,
+    DaemonStatus,
+    DeviceDescription,
+    EngineIdentity,
+    JobInfo,
+    JobState,
+    PhaseTime,
+    Priority,
+    ProcessState,
+    ProofResult,
+    SettingChange,
+    SettingInfo,
+    TelemetryUpdate,
+)
+from cuzk_engine.events import Allocation, EventBatch, LogLine, Mark, Sample, Span
+
+MIB = 2**20
+GIB = 2**30
+BUILD = "77c1e4a0b2"
+ADDRESS = "127.0.0.1:9820"
+
+
+def device(device_id: str = "cpu", **changes: object) -> DeviceDescription:
+    made = DeviceDescription(
+        id=device_id,
+        name="AMD EPYC 9654 96-Core Processor",
+        kind="cpu" if device_id == "cpu" else "cuda",
+        capacity=8 * GIB,
+        capacity_source="memory of the machine",
+        uuid="",
+        bus_id="",
+        isa="x86-64, ADX",
+        workers=2,
+        state="ready",
+        reason="",
+        pid=4242,
+        inert_settings=("pipeline.evaluate", "srs.residency") if device_id == "cpu" else (),
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def setting(key: str, value: str, title: str, type_: str, choices: tuple[str, ...] = (), **more: object) -> SettingInfo:
+    made = SettingInfo(
+        key=key,
+        value=value,
+        default=value,
+        title=title,
+        help=f"What {title.lower()} does.",
+        type=type_,
+        choices=choices,
+        minimum=None,
+        maximum=None,
+        live=True,
+        source="default",
+        device="",
+    )
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def settings() -> list[SettingInfo]:
+    return [
+        setting("gpus.gpu_workers_per_device", "2", "Workers", "int", minimum=1, maximum=8),
+        setting("pipeline.prestage", "ahead", "Pre-staging", "enum", ("off", "locked", "ahead")),
+        setting("pipeline.double_buffer", "true", "Double-buffered results", "bool"),
+        setting("pipeline.evaluate", "auto", "Evaluate a, b, c on", "enum", ("host", "device", "auto")),
+        setting("srs.residency", "auto", "Keys kept in", "enum", ("host", "device", "auto")),
+        setting("daemon.listen", ADDRESS, "Address", "string", live=False),
+    ]
+
+
+def identity(**changes: object) -> EngineIdentity:
+    made = EngineIdentity(
+        build=BUILD,
+        version="0.1.0",
+        pid=41873,
+        started_unix_ns=time.time_ns() - 8_040_000_000_000,
+        configuration_hash="c0ffee",
+        state="ready",
+        address=ADDRESS,
+        devices=(device(),),
+        started_by="window",
+        home="/home/somebody",
+        log_path="",
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def job(job_id: str = "job-1", **changes: object) -> JobInfo:
+    now = time.time_ns()
+    made = JobInfo(
+        id=job_id,
+        request_id="",
+        circuit_id="c1",
+        circuit_name="merkle10",
+        curve="bn128",
+        label="",
+        state=JobState.RUNNING,
+        priority=Priority.NORMAL,
+        queue_position=0,
+        phase="msm",
+        progress=0.5,
+        device="cpu",
+        partitions=1,
+        partitions_done=0,
+        error="",
+        submitted_unix_ns=now,
+        started_unix_ns=now,
+        finished_unix_ns=0,
+        last_activity_unix_ns=now,
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def update(time_ns: int, events: EventBatch | None = None, **more: object) -> TelemetryUpdate:
+    offset = time.time_ns() - time.monotonic_ns()
+    made = TelemetryUpdate(time_ns, time_ns + offset, events or EventBatch.empty(), [], None, None, None)
+    for name, value in more.items():
+        setattr(made, name, value)
+    return made
+
+
+PHASES = (
+    ("host.read_witness", 0.05),
+    ("host.evaluate", 0.14),
+    ("upload", 0.05),
+    ("ntt", 0.2),
+    ("msm", 0.5),
+    ("host.assemble", 0.02),
+    ("host.verify", 0.04),
+)
+
+
+def proof_events(start_ns: int, length_ns: int, worker: int, job_id: str, device_id: str = "cpu", scale: int = 1) -> EventBatch:
+    """Spans and allocations of one partition, as the pipeline makes them; ``scale`` multiplies the number of kernels."""
+    events = EventBatch.empty()
+    host = f"host:{worker}"
+
+    def at(share: float) -> int:
+        return start_ns + round(length_ns * share)
+
+    def span(a: float, b: float, lane: str, kind: str, size: int = 0, pinned: bool | None = None) -> None:
+        events.spans.append(Span(at(a), at(b), device_id, lane, kind, job_id, 0, worker, size, pinned))
+
+    def allocation(a: float, delta: int, purpose: str) -> None:
+        events.allocations.append(Allocation(at(a), device_id, delta, purpose, worker, job_id))
+
+    span(0.0, 0.05, host, "host.read_witness")
+    span(0.05, 0.19, host, "host.evaluate")
+    allocation(0.05, 180 * MIB, "witness")
+    allocation(0.18, 420 * MIB, "abc")
+    span(0.19, 0.24, "h2d", "upload.abc", 420 * MIB, worker % 2 == 0)
+    span(0.19, 0.2, host, "lock.wait")
+    span(0.2, 0.93, "lock", "lock.held")
+    allocation(0.24, 300 * MIB, "ntt")
+    kernels = 6 * scale
+    for i in range(kernels):
+        a = 0.24 + 0.2 * i / kernels
+        span(a, a + 0.18 / kernels, "compute", "ntt.coset" if i % 2 else "ntt")
+    span(0.44, 0.46, "compute", "pointwise")
+    allocation(0.46, -300 * MIB, "ntt")
+    allocation(0.46, 640 * MIB, "msm")
+    span(0.46, 0.48, "h2d", "upload.srs", 96 * MIB, None)
+    kernels = 10 * scale
+    for i in range(kernels):
+        a = 0.46 + 0.44 * i / kernels
+        kind = ("msm.digits", "msm.accumulate", "msm.accumulate", "msm.reduce")[i % 4]
+        span(a, a + 0.4 / kernels, "compute", kind)
+        if i % 4 == 3:
+            span(a + 0.4 / kernels, a + 0.42 / kernels, "d2h", "download.result", 3 * MIB, True)
+    allocation(0.9, -640 * MIB, "msm")
+    allocation(0.9, -420 * MIB, "abc")
+    allocation(0.93, -180 * MIB, "witness")
+    span(0.93, 0.95, host, "host.assemble")
+    span(0.95, 0.99, host, "host.verify")
+    span(0.99, 1.0, host, "host.deliver")
+    return events
+
+
+def merge(target: EventBatch, source: EventBatch) -> None:
+    target.spans += source.spans
+    target.allocations += source.allocations
+    target.samples += source.samples
+    target.marks += source.marks
+    target.logs += source.logs
+
+
+class FakeStream:
+    """What ``push`` gives it, until it is cancelled or broken."""
+
+    def __init__(self) -> None:
+        self._queue: queue.Queue[TelemetryUpdate | Exception | None] = queue.Queue()
+
+    def __iter__(self) -> Iterator[TelemetryUpdate]:
+        while (item := self._queue.get()) is not None:
+            if isinstance(item, Exception):
+                raise item
+            yield item
+
+    def push(self, item: TelemetryUpdate) -> None:
+        self._queue.put(item)
+
+    def fail(self, error: Exception) -> None:
+        self._queue.put(error)
+
+    def cancel(self) -> None:
+        self._queue.put(None)
+
+
+class FakeConnection:
+    def __init__(self, engine: FakeEngine) -> None:
+        self.engine = engine
+        self.closed = False
+
+    def telemetry(self, history_ns: int = 0) -> FakeStream:
+        return self.engine.open_stream()
+
+    def apply_settings(self, changes: Iterable[SettingChange]) -> list[SettingInfo]:
+        return self.engine.apply(list(changes))
+
+    def register_circuit(self, path: str | Path, name: str = "") -> CircuitInfo:
+        return self.engine.register(str(path), name)
+
+    def circuits(self) -> list[CircuitInfo]:
+        return list(self.engine.known_circuits)
+
+    def submit(self, *, key_path: str | Path = "", witness_path: str | Path, label: str = "") -> JobInfo:
+        return self.engine.submit(str(key_path), str(witness_path), label)
+
+    def jobs(self, limit: int = 0) -> list[JobInfo]:
+        return list(self.engine.jobs.values())
+
+    def fetch(self, job_id: str) -> ProofResult:
+        return ProofResult('{"protocol": "groth16"}', '["1"]', "bn128")
+
+    def cancel(self, job_id: str) -> bool:
+        self.engine.set_job(replace(self.engine.jobs[job_id], state=JobState.CANCELLED, finished_unix_ns=time.time_ns()))
+        return True
+
+    def shutdown(self, *, drain: bool = True, timeout: float | None = None) -> None:
+        self.engine.calls.append("shutdown")
+        self.engine.set_state(ProcessState.STOPPED)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class FakeEngine:
+    """An engine of the window. ``hang`` makes its calls wait until ``release``."""
+
+    def __init__(self, state: ProcessState = ProcessState.STOPPED) -> None:
+        self.state = state
+        self.calls: list[str] = []
+        self.changes: list[SettingChange] = []
+        self.settings = settings()
+        self.identity = identity()
+        self.known_circuits: list[CircuitInfo] = []
+        self.jobs: dict[str, JobInfo] = {}
+        self.streams: list[FakeStream] = []
+        self.memory: dict[tuple[str, str], int] = {("cpu", "context"): 64 * MIB, ("cpu", "srs"): 900 * MIB}
+        self.stale = False
+        self.message = ""
+        self.log_path: str | None = None
+        self.submit_error = ""
+        self.refuse_settings = ""
+        self.hang = False
+        self._released = threading.Event()
+        self._lock = threading.Lock()
+
+    # ---- Engine ----
+
+    def status(self) -> DaemonStatus:
+        self._maybe_hang()
+        up = self.state not in (ProcessState.STOPPED, ProcessState.CRASHED, ProcessState.FOREIGN)
+        return DaemonStatus(
+            self.state,
+            ADDRESS,
+            self.message or f"the engine is {self.state.value}",
+            pid=self.identity.pid if up else None,
+            build=BUILD if up else None,
+            installed_build="99aa00bb11" if self.stale else BUILD,
+            stale=self.stale and up,
+            started_unix_ns=self.identity.started_unix_ns if up else None,
+            started_by="window" if up else None,
+            log_path=self.log_path,
+        )
+
+    def start(self) -> DaemonStatus:
+        self.calls.append("start")
+        self._maybe_hang()
+        self.state = ProcessState.READY
+        return self.status()
+
+    def stop(self) -> DaemonStatus:
+        self.calls.append("stop")
+        self._maybe_hang()
+        self.set_state(ProcessState.STOPPED)
+        return self.status()
+
+    def restart(self) -> DaemonStatus:
+        self.calls.append("restart")
+        self.set_state(ProcessState.STOPPED)
+        self.stale = False
+        self.state = ProcessState.READY
+        return self.status()
+
+    def connect(self, address: str) -> FakeConnection:
+        if self.state is ProcessState.STOPPED:
+            raise DaemonError("no engine answers")
+        return FakeConnection(self)
+
+    # ---- what it does ----
+
+    def open_stream(self) -> FakeStream:
+        stream = FakeStream()
+        with self._lock:
+            self.streams.append(stream)
+        stream.push(
+            update(
+                time.monotonic_ns(),
+                identity=self.identity,
+                settings=list(self.settings),
+                memory=dict(self.memory),
+                jobs=list(self.jobs.values()),
+            )
+        )
+        return stream
+
+    def push(self, item: TelemetryUpdate) -> None:
+        with self._lock:
+            for stream in self.streams:
+                stream.push(item)
+
+    def set_state(self, state: ProcessState, error: Exception | None = None) -> None:
+        """A state in which nothing answers ends the streams."""
+        self.state = state
+        if state in (ProcessState.STOPPED, ProcessState.CRASHED, ProcessState.FOREIGN):
+            with self._lock:
+                for stream in self.streams:
+                    stream.fail(error or DaemonError("the engine has gone"))
+                self.streams.clear()
+
+    def apply(self, changes: list[SettingChange]) -> list[SettingInfo]:
+        if self.refuse_settings:
+            raise CuzkError(self.refuse_settings)
+        self.changes += changes
+        for change in changes:
+            known = [s for s in self.settings if (s.key, s.device) == (change.key, change.device)]
+            if known:
+                self.settings[self.settings.index(known[0])] = replace(known[0], value=change.value)
+            else:
+                base = next(s for s in self.settings if s.key == change.key)
+                self.settings.append(replace(base, value=change.value, device=change.device))
+            events = EventBatch.empty()
+            name = next(s.title for s in self.settings if s.key == change.key)
+            events.marks.append(Mark(time.monotonic_ns(), "setting", f"{name.lower()} → {change.value}", change.device))
+            self.push(update(time.monotonic_ns(), events, settings=list(self.settings)))
+        return list(self.settings)
+
+    def register(self, path: str, name: str) -> CircuitInfo:
+        circuit = CircuitInfo(
+            f"c{len(self.known_circuits)}", name or Path(path).stem, path, "bn128", 2900, 3, 4096, 1_683_209, time.time_ns()
+        )
+        self.known_circuits.append(circuit)
+        return circuit
+
+    def submit(self, key: str, witness: str, label: str) -> JobInfo:
+        self.calls.append("submit")
+        if self.submit_error:
+            raise CuzkError(self.submit_error)
+        made = job(f"job-{len(self.jobs) + 1}", label=label, state=JobState.QUEUED, queue_position=1, started_unix_ns=0)
+        self.set_job(made)
+        return made
+
+    def set_job(self, changed: JobInfo) -> None:
+        self.jobs[changed.id] = changed
+        self.push(update(time.monotonic_ns(), jobs=[changed]))
+
+    def complete(self, job_id: str) -> None:
+        now = time.time_ns()
+        phases = tuple(PhaseTime(name, round(share * 4e8)) for name, share in PHASES)
+        self.set_job(
+            replace(
+                self.jobs[job_id],
+                state=JobState.COMPLETED,
+                progress=1.0,
+                started_unix_ns=now - 400_000_000,
+                finished_unix_ns=now,
+                phases=phases,
+            )
+        )
+
+    def release(self) -> None:
+        self._released.set()
+
+    def _maybe_hang(self) -> None:
+        if self.hang:
+            self._released.wait(60)
+
+
+class Prover(threading.Thread):
+    """Sends telemetry of proofs that follow each other on two workers, in real time, until ``stop``."""
+
+    def __init__(self, engine: FakeEngine, *, proof_s: float = 1.2, period_s: float = 0.1, scale: int = 1, back_s: float = 0.0) -> None:
+        super().__init__(name="fake-prover", daemon=True)
+        self._engine = engine
+        self._proof_ns = round(proof_s * 1e9)
+        self._period_s = period_s
+        self._scale = scale
+        self._begin = time.monotonic_ns() - round(back_s * 1e9)
+        self._halt = threading.Event()
+
+    def stop(self) -> None:
+        self._halt.set()
+        self.join()
+
+    def run(self) -> None:
+        planned = EventBatch.empty()
+        proof, sent_to, sample_at = 0, self._begin, self._begin
+        while not self._halt.wait(self._period_s):
+            now = time.monotonic_ns()
+            while self._begin + proof * self._proof_ns * 8 // 10 < now:
+                start = self._begin + proof * self._proof_ns * 8 // 10
+                merge(planned, proof_events(start, self._proof_ns, proof % 2, f"job-{proof}", scale=self._scale))
+                wall = start + time.time_ns() - now
+                planned.logs.append(LogLine(start, wall, "INFO", f"proof {proof} proved in 412 ms, verified in 4 ms"))
+                if proof % 5 == 4:
+                    planned.logs.append(LogLine(start + 1, wall, "WARNING", "pid 50211 (python3 train.py) took 1.1 GiB of memory"))
+                proof += 1
+            ready = EventBatch.empty()
+            ready.spans = [s for s in planned.spans if s.end_ns <= now]
+            planned.spans = [s for s in planned.spans if s.end_ns > now]
+            ready.allocations = sorted((a for a in planned.allocations if a.time_ns <= now), key=lambda a: a.time_ns)
+            planned.allocations = [a for a in planned.allocations if a.time_ns > now]
+            ready.logs, planned.logs = planned.logs, []
+            while sample_at < now:
+                ready.samples.append(Sample(sample_at, "cpu", memory_other=round(1.1 * GIB), memory_capacity=8 * GIB, utilisation=0.9))
+                sample_at += 500_000_000
+            progress = (now - self._begin) % self._proof_ns / self._proof_ns
+            name = next((n for n, s in _cumulative() if progress <= s), "msm")
+            running = job(f"job-{proof}", label=f"porep-2^20 · {proof % 10 + 1} of 10", phase=name, progress=progress)
+            self._engine.push(update(now, ready, jobs=[running]))
+            sent_to = now
+
+
+def _cumulative() -> list[tuple[str, float]]:
+    total, found = 0.0, []
+    for name, share in PHASES:
+        total += share
+        found.append((name, total))
+    return found

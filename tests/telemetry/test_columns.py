@@ -1,0 +1,69 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cuzk_engine.events import Allocation, EventBatch, Incident, LogLine, Mark, Sample, Span
+from cuzk_engine.proto import engine_v1_pb2 as pb
+from cuzk_engine.telemetry.columns import count_events, decode_events, encode_events
+
+i64 = st.integers(-(2**63), 2**63 - 1)
+i32 = st.integers(-(2**31), 2**31 - 1)
+text = st.text(max_size=20)
+maybe_int, maybe_float = st.none() | i64, st.none() | st.floats(allow_nan=False)
+spans = st.builds(Span, i64, i64, text, text, text, text, i32, i32, i64, st.none() | st.booleans())
+allocations = st.builds(Allocation, i64, text, i64, text, i32, text)
+samples = st.builds(Sample, i64, text, *[maybe_int] * 4, *[maybe_float] * 6)
+batches = st.builds(
+    EventBatch,
+    st.lists(spans, max_size=5),
+    st.lists(samples, max_size=3),
+    st.lists(allocations, max_size=5),
+    st.lists(st.builds(Mark, i64, text, text, text), max_size=2),
+    st.lists(st.builds(Incident, i64, text, text, text, text, maybe_int, maybe_int), max_size=2),
+    st.lists(st.builds(LogLine, i64, i64, text, text), max_size=2),
+    st.integers(0, 2**32),
+)
+
+
+@given(batches)
+def test_what_goes_in_comes_out(events: EventBatch) -> None:
+    wire = pb.TelemetryBatch.FromString(encode_events(events).SerializeToString())
+    assert decode_events(wire) == events
+    assert count_events(wire) == len(events)
+
+
+def test_absent_is_not_zero() -> None:
+    events = EventBatch.empty()
+    events.samples += [Sample(1, "cpu", memory_used=0), Sample(2, "cpu")]
+    zero, absent = decode_events(encode_events(events)).samples
+    assert (zero.memory_used, absent.memory_used) == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("end_ns", b"12345678"),
+        ("start_ns", b"123"),
+        ("kind", b"\x09\x00\x00\x00" * 2),
+        ("pinned", b""),
+    ],
+)
+def test_columns_that_do_not_fit_are_refused(field: str, value: Any) -> None:
+    events = EventBatch.empty()
+    events.spans += [Span(1, 2, "cpu", "compute", "ntt")] * 2
+    wire = encode_events(events)
+    setattr(wire.spans, field, value)
+    with pytest.raises(ValueError, match="a telemetry column"):
+        decode_events(wire)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_batch_or_a_value_error(data: bytes) -> None:
+    columns = pb.SpanColumns(start_ns=data, end_ns=data, device=data)
+    try:
+        decode_events(pb.TelemetryBatch(spans=columns))
+    except ValueError:
+        return
+    assert data == b""

@@ -1,0 +1,108 @@
+import asyncio
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cuzk_engine.events import Allocation, EventBatch, Span
+from cuzk_engine.proto import engine_v1_pb2 as pb
+from cuzk_engine.telemetry.columns import decode_events, encode_events
+from cuzk_engine.telemetry.hub import Hub
+
+
+class Clock:
+    now = 1000
+
+    def __call__(self) -> int:
+        return self.now
+
+
+def batch(*, spans: int = 0, deltas: tuple[int, ...] = (), purpose: str = "msm") -> pb.TelemetryBatch:
+    events = EventBatch.empty()
+    events.spans += [Span(1, 2, "cpu", "compute", "ntt")] * spans
+    events.allocations += [Allocation(1, "cpu", delta, purpose) for delta in deltas]
+    return encode_events(events)
+
+
+async def taken(reader: object, count: int) -> list[pb.TelemetryBatch]:
+    return [await asyncio.wait_for(reader.batch(), 5) for _ in range(count)]  # type: ignore[attr-defined]
+
+
+def test_every_reader_gets_every_batch_in_order() -> None:
+    async def check() -> None:
+        hub = Hub()
+        readers = [hub.subscribe(0)[0] for _ in range(3)]
+        for number in range(1, 5):
+            hub.publish(batch(spans=number))
+        for reader in readers:
+            assert [len(decode_events(b).spans) for b in await taken(reader, 4)] == [1, 2, 3, 4]
+        hub.unsubscribe(readers[0])
+        assert hub.readers == 2
+
+    asyncio.run(check())
+
+
+def test_a_slow_reader_loses_counted_events_and_goes_on() -> None:
+    async def check() -> None:
+        hub = Hub(max_queued_events=10)
+        slow, quick = hub.subscribe(0)[0], hub.subscribe(0)[0]
+        seen = 0
+        for _ in range(5):
+            hub.publish(batch(spans=4))
+            (got,) = await taken(quick, 1)
+            seen += len(decode_events(got).spans)
+            assert got.dropped == 0
+        assert seen == 20
+        first, second = await taken(slow, 2)
+        assert (first.dropped, second.dropped) == (12, 0)
+        hub.publish(batch(spans=1))
+        (last,) = await taken(slow, 1)
+        assert (last.dropped, len(decode_events(last).spans)) == (0, 1)
+
+    asyncio.run(check())
+
+
+def test_the_past_is_bounded() -> None:
+    async def check() -> None:
+        hub = Hub(max_past_events=100)
+        for _ in range(1000):
+            hub.publish(batch(spans=10))
+        assert hub.past_events <= 100
+        _, history, _ = hub.subscribe(10**18)
+        assert len(history) == 10
+
+    asyncio.run(check())
+
+
+@given(st.lists(st.tuples(st.integers(-5, 5), st.sampled_from(["msm", "ntt"])), max_size=12), st.integers(0, 12))
+def test_ledger_and_history_always_add_up(changes: list[tuple[int, str]], recent: int) -> None:
+    async def check() -> None:
+        clock = Clock()
+        hub = Hub(clock=clock)
+        for delta, purpose in changes:
+            clock.now += 10
+            hub.publish(batch(deltas=(delta,), purpose=purpose))
+        _, history, before = hub.subscribe(10 * recent + 5)
+        assert len(history) == min(recent + 1, len(changes))
+        total = dict(before)
+        for past in history:
+            for allocation in decode_events(past).allocations:
+                key = (allocation.device, allocation.purpose)
+                total[key] = total.get(key, 0) + allocation.delta
+        assert sum(total.values()) == hub.memory("cpu") == sum(delta for delta, _ in changes)
+
+    asyncio.run(check())
+
+
+def test_a_device_that_died_holds_nothing() -> None:
+    async def check() -> None:
+        hub = Hub()
+        reader, _, _ = hub.subscribe(0)
+        hub.publish(batch(deltas=(100, 50)))
+        hub.forget_device("cpu")
+        assert hub.memory("cpu") == 0
+        _, last = await taken(reader, 2)
+        assert [a.delta for a in decode_events(last).allocations] == [-150]
+        hub.forget_device("cpu")
+        assert hub.past_events == 3
+
+    asyncio.run(check())
