@@ -81,15 +81,25 @@ def bench_ntt(kernels: Kernels, sizes: tuple[int, ...] = (20, 22, 24, 26, 27), t
         for name, times in rows.items():
             print(f"| {curve.name} {name} |" + "".join(f" {t:.3f} |" for t in times), flush=True)
         if try_plans and curve is BLS12_381:
-            for k, most, columns in (
-                (20, 7, 2), (20, 7, 3), (20, 7, 4), (20, 10, 1), (20, 8, 3),
-                (24, 8, 2), (24, 8, 3), (24, 6, 3), (24, 6, 4), (27, 9, 1), (27, 9, 2), (27, 7, 3), (27, 7, 4),
-            ):
-                steps = ntt.plan(k, most, columns)
-                part = data[: 1 << k]
-                ms = timed(lambda: transform.run(part, passes=steps))
-                back = timed(lambda: transform.run(part, passes=steps, in_reversed=True))
-                print(f"plan 2^{k} most {most} columns {columns}: {ms:.3f} {back:.3f}", [(s.bits, s.columns) for s in steps])
+            compare_plans(kernels, curve, data, transform)
+
+
+def compare_plans(kernels: Kernels, curve: Curve, data: Any, default: ntt.Ntt) -> None:
+    """Other splits and other register budgets, for tuning."""
+    others = [default, ntt.Ntt(kernels, curve, 4, 256, 3, 2), ntt.Ntt(kernels, curve, 4, 256, 2, 3), ntt.Ntt(kernels, curve, 4, 512, 2, 2)]
+    for transform, name in zip(others, ("256 4 2", "256 3 2", "256 2 3", "512 2 2"), strict=True):
+        transform.table, transform.log_n = default.table, default.log_n
+        for k, most, columns, tile in (
+            (20, 10, 0, 10), (20, 7, 2, 10), (20, 7, 3, 10), (20, 10, 1, 11), (24, 8, 2, 10), (24, 6, 3, 9), (24, 6, 2, 8), (24, 8, 3, 11),
+            (27, 9, 1, 10), (27, 9, 2, 11), (27, 7, 3, 10),
+        ):
+            if tile == 11 and name[:3] == "256" and name[-1] == "2":
+                continue
+            steps = ntt.plan(k, most, columns, tile)
+            part = data[: 1 << k]
+            ms = timed(lambda: transform.run(part, passes=steps))  # noqa: B023
+            back = timed(lambda: transform.run(part, passes=steps, in_reversed=True))  # noqa: B023
+            print(f"{name}: 2^{k} {[(s.bits, s.columns) for s in steps]}: {ms:.3f} {back:.3f}")
 
 
 def dot(kernels: Kernels, curve: Curve, a: Any, b: Any) -> int:
@@ -140,7 +150,11 @@ def bench_msm(kernels: Kernels, cases: tuple[tuple[Curve, int, tuple[int, ...]],
                 right = summer.to_affine(total) == reference.flat(known, group)
                 ms = timed(lambda: summer.run(points, scalars))
                 print(f"| {curve.name} G{group} 2^{k} {kind} | c={form.bits} | {ms:.2f} | {right} |", flush=True)
-                if phases:
+                if phases and kind == "uniform":
+                    for count in (1, 2, 3, 5, 6):
+                        other = msm.Msm(kernels, curve, group, groups=count)
+                        print(f"    groups {count}: {timed(lambda: other.run(points, scalars)):.2f}", end="")  # noqa: B023
+                    print()
                     print("    " + " ".join(f"{a} {b:.2f}" for a, b in msm_phases(summer, points, scalars, form)), flush=True)
         del points, factors
         cupy.get_default_memory_pool().free_all_blocks()
@@ -150,15 +164,20 @@ def msm_phases(summer: msm.Msm, points: Any, scalars: Any, form: msm.Shape) -> l
     digits = summer.digits(scalars, form)
     keys, values, starts = summer.sort(digits, form)
     sums = cupy.empty((form.buckets + form.slots) * summer.sum_bytes, dtype=np.uint8)
-    tasks, totals, groups = summer.tasks(keys, starts, form, sums)
+    begin, end = summer.bounds(keys, starts, form)
+    tasks, totals, groups = summer.tasks(begin, end, form, sums)
     summer.accumulate(tasks, totals, groups, values, points, form, sums)
+    windows = summer.reduce(sums, form)
+    out = cupy.empty(summer.sum_bytes, dtype=np.uint8)
     print("    totals", totals.get().tolist(), "buckets", form.buckets)
     return [
         ("digits", timed(lambda: summer.digits(scalars, form))),
         ("sort", timed(lambda: summer.sort(digits, form))),
-        ("tasks", timed(lambda: summer.tasks(keys, starts, form, sums))),
+        ("bounds", timed(lambda: summer.bounds(keys, starts, form))),
+        ("tasks", timed(lambda: summer.tasks(begin, end, form, sums))),
         ("accumulate", timed(lambda: summer.accumulate(tasks, totals, groups, values, points, form, sums))),
         ("reduce", timed(lambda: summer.reduce(sums, form))),
+        ("total", timed(lambda: summer.total(windows, form, True, out))),
     ]
 
 

@@ -1,14 +1,17 @@
 // Fq2 = Fq[u] / (u^2 + 1) spread over two neighbouring threads: the even one holds c0, the odd one c1.
 //
 // A point of G2 then takes as many registers a thread as one of G1. Both threads of a pair take the same branches, because every
-// predicate is one of the whole element. The host's stand-in runs the pair as one object; see block_cuda.hpp.
+// predicate is one of the whole element.
+//
+// With `converged`, all 32 threads of a warp must come to every operation together; otherwise only the pair. The exchange of a
+// pair alone costs several instructions a word, so hot code keeps its warps together (ec/converged_cuda.hpp).
 #pragma once
 #include "fp_cuda.hpp"
 
 namespace cuzk {
 namespace CUZK_PATH {
 
-template <class Base>
+template <class Base, bool converged = false>
 class alignas(16) Fp2Pair {
  public:
   using F = Base;
@@ -18,14 +21,17 @@ class alignas(16) Fp2Pair {
   F c;  // this thread's component
 
   static CUZK_INLINE bool odd() { return threadIdx.x & 1; }
-  static CUZK_INLINE unsigned pair_mask() { return 3u << (threadIdx.x & 30); }
+  static CUZK_INLINE unsigned mask() { return converged ? 0xffffffffu : 3u << (threadIdx.x & 30); }
   CUZK_INLINE F other() const {
     F r;
 CUZK_UNROLL
-    for (int i = 0; i < F::N; i++) r.v[i] = __shfl_xor_sync(pair_mask(), c.v[i], 1);
+    for (int i = 0; i < F::N; i++) r.v[i] = __shfl_xor_sync(mask(), c.v[i], 1);
     return r;
   }
-  static CUZK_INLINE bool both(bool x) { return __shfl_xor_sync(pair_mask(), (int)x, 1) && x; }
+  static CUZK_INLINE size_t component_offset() { return odd() ? F::bytes : 0; }
+  static CUZK_INLINE Fp2Pair of_component(const F &c) { return {c}; }
+  static CUZK_INLINE Fp2Pair select(bool first, const Fp2Pair &a, const Fp2Pair &b) { return {F::select(first, a.c, b.c)}; }
+  static CUZK_INLINE bool both(bool x) { return __shfl_xor_sync(mask(), (int)x, 1) && x; }
 
   static CUZK_INLINE Fp2Pair zero() { return {F::zero()}; }
   static CUZK_INLINE Fp2Pair one() {
@@ -49,8 +55,7 @@ CUZK_UNROLL
   // c0 = a0 b0 - a1 b1 and c1 = a1 b0 + a0 b1, each with one reduction.
   CUZK_MUL_INLINE Fp2Pair operator*(const Fp2Pair &b) const {
     const F x = other(), y = b.other();
-    const F p = odd() ? y : b.c, r = odd() ? b.c : y;
-    const F q = odd() ? x : -x;
+    const F p = F::select(odd(), y, b.c), r = F::select(odd(), b.c, y), q = F::select(odd(), x, -x);
     Fp2Pair out;
     F::Arithmetic::dot(out.c.v, c.v, p.v, q.v, r.v);
     return out;
@@ -58,14 +63,14 @@ CUZK_UNROLL
   // c0 = (a0 + a1) (a0 - a1), c1 = 2 a1 a0.
   CUZK_MUL_INLINE Fp2Pair sqr() const {
     const F x = other();
-    const F left = c + (odd() ? c : x), right = odd() ? x : c - x;
+    const F left = c + F::select(odd(), c, x), right = F::select(odd(), x, c - x);
     return {left * right};
   }
   CUZK_INLINE Fp2Pair inverse() const {
     const F own = c.sqr();
     const F d = (own + Fp2Pair{own}.other()).inverse();
     const F r = c * d;
-    return {odd() ? -r : r};
+    return {F::select(odd(), -r, r)};
   }
 };
 

@@ -21,11 +21,13 @@ class alignas(16) Fp {
  public:
   using P = Params;
   using Arithmetic = LimbsCuda<P>;
-  using Scalar = Fp;  // what one thread holds: the field itself
+  using F = Fp;
   static constexpr int N = Arithmetic::N;
   static constexpr size_t bytes = 4 * N;
   static constexpr int bits = Montgomery<P>::bits;
   static constexpr int lanes = 1;  // threads that hold one element
+  static CUZK_INLINE size_t component_offset() { return 0; }  // of what this thread holds
+  static CUZK_INLINE Fp of_component(const Fp &c) { return c; }
 
   uint32_t v[N];
 
@@ -123,6 +125,14 @@ CUZK_UNROLL
     return *this * unit;
   }
 
+  // a or b; limb by limb, so that neither needs an address.
+  static CUZK_INLINE Fp select(bool first, const Fp &a, const Fp &b) {
+    Fp r;
+CUZK_UNROLL
+    for (int i = 0; i < N; i++) r.v[i] = first ? a.v[i] : b.v[i];
+    return r;
+  }
+
   // this^e for e of n 64-bit limbs, least significant first.
   CUZK_INLINE Fp pow(const uint64_t *e, int n) const {
     Fp r = one();
@@ -141,6 +151,14 @@ CUZK_UNROLL
     return pow(e, P::limbs);
   }
 };
+
+template <class P>
+CUZK_INLINE Fp<P> product_difference(const Fp<P> &a, const Fp<P> &b, const Fp<P> &c, const Fp<P> &d) {
+  const Fp<P> e = -c;
+  Fp<P> r;
+  Fp<P>::Arithmetic::dot(r.v, a.v, b.v, e.v, d.v);
+  return r;
+}
 
 using Bn254Fq = Fp<Bn254FqParams>;
 using Bn254Fr = Fp<Bn254FrParams>;

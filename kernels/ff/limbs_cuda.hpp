@@ -152,8 +152,9 @@ CUZK_UNROLL
     finish(r, y, x);  // N is even: the last step's even array is y
   }
 
-  // (a * b + c * d) / 2^(32 N) mod p with one reduction; needs 4p < 2^(32 N).
+  // (a * b + c * d) / 2^(32 N) mod p with one reduction.
   static CUZK_INLINE void dot(uint32_t *r, const uint32_t *a, const uint32_t *b, const uint32_t *c, const uint32_t *d) {
+    static_assert(P::modulus[P::limbs - 1] >> 62 == 0, "two products need 4 p below 2^(32 N)");
     uint32_t x[N], y[N];
     mul_row(x, a, 0, b[0]);
     mul_row(y, a, 1, b[0]);

@@ -22,15 +22,8 @@ struct SignedScalar {
   uint32_t v[Fr::N];
   bool negative;
 
-  // From plain limbs below r.
-  static CUZK_INLINE SignedScalar from(const Fr &plain, Windows windows) {
-    SignedScalar s;
-    const Fr other = -plain;
-    carry::sub_cc(other.v[0], plain.v[0]);
-CUZK_UNROLL
-    for (int i = 1; i < Fr::N; i++) carry::subc_cc(other.v[i], plain.v[i]);
-    s.negative = carry::subc(0, 0) != 0 && !plain.is_zero();
-    uint32_t half[Fr::N];
+  // What is added to a scalar.
+  static CUZK_INLINE void raise(uint32_t *half, Windows windows) {
 CUZK_UNROLL
     for (int i = 0; i < Fr::N; i++) half[i] = 0;
     for (uint32_t w = 0; w + 1 < windows.count; w++) {
@@ -39,23 +32,35 @@ CUZK_UNROLL
       for (int i = 0; i < Fr::N; i++)
         if (position / 32 == (uint32_t)i) half[i] |= 1u << (position % 32);
     }
-    const Fr &chosen = s.negative ? other : plain;
+  }
+
+  // From plain limbs below r, and what `raise` gives.
+  static CUZK_INLINE SignedScalar from(const Fr &plain, const uint32_t *half) {
+    SignedScalar s;
+    const Fr other = -plain;
+    carry::sub_cc(other.v[0], plain.v[0]);
+CUZK_UNROLL
+    for (int i = 1; i < Fr::N; i++) carry::subc_cc(other.v[i], plain.v[i]);
+    s.negative = carry::subc(0, 0) != 0 && !plain.is_zero();
+    const Fr chosen = Fr::select(s.negative, other, plain);
     s.v[0] = carry::add_cc(chosen.v[0], half[0]);
 CUZK_UNROLL
     for (int i = 1; i < Fr::N; i++) s.v[i] = carry::addc_cc(chosen.v[i], half[i]);
     return s;
   }
 
-  CUZK_INLINE uint32_t digit(uint32_t w, Windows windows) const {
-    const uint32_t position = w * windows.bits, word = position / 32;
-    uint32_t low = 0, high = 0;
+  // Drops the lowest `bits` bits, at most 32.
+  CUZK_INLINE void shift(uint32_t bits) {
 CUZK_UNROLL
     for (int i = 0; i < Fr::N; i++) {
-      if (word == (uint32_t)i) low = v[i];
-      if (word + 1 == (uint32_t)i) high = v[i];
+      const uint64_t both = (uint64_t)(i + 1 < Fr::N ? v[i + 1] : 0) << 32 | v[i];
+      v[i] = (uint32_t)(both >> bits);
     }
-    const uint64_t both = (uint64_t)high << 32 | low;
-    const uint32_t raised = (uint32_t)(both >> (position % 32)) & ((1u << windows.bits) - 1);
+  }
+
+  // Digit w of a scalar that was shifted by w windows.
+  CUZK_INLINE uint32_t digit(uint32_t w, Windows windows) const {
+    const uint32_t raised = v[0] & ((1u << windows.bits) - 1);
     const int32_t d = (int32_t)raised - (w + 1 < windows.count ? 1 << (windows.bits - 1) : 0);
     if (d == 0) return 0;
     const bool minus = (d < 0) != negative;

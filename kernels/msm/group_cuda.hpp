@@ -1,4 +1,5 @@
-// The group that a program of msm/ works on: -DCUZK_CURVE= names the curve, -DCUZK_GROUP= is 1 or 2.
+// The group that a program of msm/ works on: -DCUZK_CURVE= names the curve, -DCUZK_GROUP= is 1 or 2. A program that keeps its warps
+// together defines CUZK_CONVERGED.
 #pragma once
 #include "../ec/curves.hpp"
 #include "../ff/fp2_pair_cuda.hpp"
@@ -9,7 +10,11 @@ namespace CUZK_PATH {
 #if CUZK_GROUP == 1
 using Coordinate = CUZK_CURVE::Fq;
 #else
+#ifdef CUZK_CONVERGED
+using Coordinate = Fp2Pair<CUZK_CURVE::Fq, true>;
+#else
 using Coordinate = Fp2Pair<CUZK_CURVE::Fq>;
+#endif
 #endif
 using Point = Affine<Coordinate>;
 using Sum = Xyzz<Coordinate>;

@@ -4,6 +4,8 @@
 //     2^h * sum of high * row[high]  +  sum of low * column[low]  +  sum of column[low],
 // row and column sums over the other index: two additions a bucket, all independent. The weighted sums over rows and columns are
 // taken bit by bit: sum of i * x[i] = sum of 2^k * (sum of x[i] with bit k set).
+#define CUZK_CONVERGED
+#include "../ec/converged_cuda.hpp"
 #include "group_cuda.hpp"
 #include "tasks_cuda.hpp"
 
@@ -16,77 +18,91 @@ constexpr uint32_t lanes = Coordinate::lanes;
 CUZK_INLINE const char *at(const char *sums, uint64_t i) { return sums + i * sum_bytes; }
 CUZK_INLINE char *at(char *sums, uint64_t i) { return sums + i * sum_bytes; }
 
-// Calls, with the operands in local memory: that costs nothing beside 14 multiplications, and each is compiled once.
-__noinline__ void add(Sum &a, const Sum &b) { a.add(b); }
-__noinline__ void twice(Sum &a) { a = a.dbl(); }
+// A call, with the operands in local memory: that costs nothing beside 14 multiplications, and it is compiled once.
+__noinline__ void add(Sum &a, const Sum &b, bool active) { add_converged(a, b, active); }
 
 }  // namespace
 
 // Groups of partial sums of long buckets; see tasks_cuda.hpp.
-extern "C" __global__ void __launch_bounds__(128) msm_merge(const Group *groups, const uint32_t *count, char *sums) {
-  for (uint32_t t = (blockIdx.x * 128 + threadIdx.x) / lanes; t < *count; t += gridDim.x * 128 / lanes) {
-    const Group group = groups[t];
+extern "C" __global__ void __launch_bounds__(128, CUZK_BLOCKS) msm_merge(const Group *groups, const uint32_t *count, char *sums) {
+  const uint32_t n = *count, step = gridDim.x * 128 / lanes;
+  const uint32_t first = (blockIdx.x * 128 + (threadIdx.x & ~31u)) / lanes, within = (threadIdx.x & 31) / lanes;
+  for (uint32_t base = first; base < n; base += step) {  // the same for all of a warp
+    const bool active = base + within < n;
+    const Group group = groups[active ? base + within : base];
     Sum sum = load_sum(at(sums, group.first));
-    for (uint32_t i = 1; i < group.count; i++) add(sum, load_sum(at(sums, group.first + (uint64_t)i * group.step)));
-    store_sum(at(sums, group.out), sum);
+    const uint32_t most = most_of_warp(group.count);
+    for (uint32_t i = 1; i < most; i++) {
+      const bool more = i < group.count;
+      add(sum, load_sum(at(sums, group.first + (uint64_t)(more ? i : 0) * group.step)), more);
+    }
+    if (active) store_sum(at(sums, group.out), sum);
   }
 }
 
 // out[o] = sum over i < count of in[(o / inner) * inner * count + o % inner + i * inner], for o < n.
-extern "C" __global__ void __launch_bounds__(128) msm_fold(const char *in, char *out, uint32_t n, uint32_t count, uint32_t inner) {
-  const uint32_t o = (blockIdx.x * 128 + threadIdx.x) / lanes;
-  if (o >= n) return;
-  const uint64_t base = (uint64_t)(o / inner) * inner * count + o % inner;
+extern "C" __global__ void __launch_bounds__(128, CUZK_BLOCKS)
+    msm_fold(const char *in, char *out, uint32_t n, uint32_t count, uint32_t inner) {
+  const uint32_t o = (blockIdx.x * 128 + threadIdx.x) / lanes, k = o < n ? o : n - 1;
+  const uint64_t base = (uint64_t)(k / inner) * inner * count + k % inner;
   Sum sum = load_sum(at(in, base));
-  for (uint32_t i = 1; i < count; i++) add(sum, load_sum(at(in, base + (uint64_t)i * inner)));
-  store_sum(at(out, o), sum);
+  for (uint32_t i = 1; i < count; i++) add(sum, load_sum(at(in, base + (uint64_t)i * inner)), true);
+  if (o < n) store_sum(at(out, o), sum);
+}
+
+// Sum of the block's sums, in thread 0 (and its pair); scratch holds one sum a worker. Workers: a power of two, whole warps.
+CUZK_INLINE void sum_of_block(Sum &sum, char *scratch, uint32_t workers) {
+  const uint32_t t = threadIdx.x / lanes;
+  for (uint32_t half = workers / 2; half; half /= 2) {
+    if (t >= half && t < 2 * half) store_sum(at(scratch, t), sum);
+    __syncthreads();
+    if ((threadIdx.x & ~31u) / lanes < half) add(sum, load_sum(at(scratch, t < half ? t + half : half)), t < half);
+    __syncthreads();
+  }
 }
 
 // out[window * (log + 1) + k] = sum of in[window * 2^log + i] over i with bit k set, for k < log; over all i for k = log.
 // Grid (log + 1, windows), 64 summing threads a block.
-extern "C" __global__ void __launch_bounds__(128) msm_bits(const char *in, char *out, uint32_t log) {
+extern "C" __global__ void __launch_bounds__(64 * lanes) msm_bits(const char *in, char *out, uint32_t log) {
   constexpr uint32_t workers = 64;
   __shared__ alignas(16) char scratch[workers * sum_bytes];
   const uint32_t t = threadIdx.x / lanes, k = blockIdx.x;
   const char *window = at(in, (uint64_t)blockIdx.y << log);
   const uint32_t n = k < log ? 1u << (log - 1) : 1u << log;
   Sum sum = Sum::infinity();
-  for (uint32_t j = t; j < n; j += workers) {
+  for (uint32_t base = 0; base < n; base += workers) {
+    const uint32_t j = base + t < n ? base + t : n - 1;
     const uint32_t i = k < log ? (j >> k) << (k + 1) | 1u << k | (j & ((1u << k) - 1)) : j;
-    add(sum, load_sum(at(window, i)));
+    add(sum, load_sum(at(window, i)), base + t < n);
   }
-  for (uint32_t half = workers / 2; half; half /= 2) {
-    if (t >= half && t < 2 * half) store_sum(at(scratch, t), sum);
-    __syncthreads();
-    if (t < half) add(sum, load_sum(at(scratch, t + half)));
-    __syncthreads();
-  }
+  sum_of_block(sum, scratch, workers);
   if (t == 0) store_sum(at(out, (uint64_t)blockIdx.y * (log + 1) + k), sum);
 }
 
-// One block: window sums, then the result. rows: bit sums of 2^row_log rows a window, columns likewise; at most 64 windows.
-extern "C" __global__ void __launch_bounds__(128)
-    msm_finish(const char *rows, const char *columns, uint32_t row_log, uint32_t column_log, uint32_t windows, uint32_t window_bits,
-               char *out) {
-  __shared__ alignas(16) char scratch[64 * sum_bytes];
-  const uint32_t w = threadIdx.x / lanes;
-  if (w < windows) {
-    const char *row = at(rows, (uint64_t)w * (row_log + 1)), *column = at(columns, (uint64_t)w * (column_log + 1));
-    Sum sum = Sum::infinity();
-    for (int k = (int)(row_log + column_log) - 1; k >= 0; k--) {
-      twice(sum);
-      add(sum, load_sum((uint32_t)k >= column_log ? at(row, (uint32_t)k - column_log) : at(column, (uint32_t)k)));
-    }
-    add(sum, load_sum(at(column, column_log)));
-    store_sum(at(scratch, w), sum);
+// out[window] from the bit sums of its 2^row_log rows and 2^column_log columns: each is doubled in a thread of its own, then all are
+// added. One block of 32 threads or pairs a window; row_log + column_log < 32.
+extern "C" __global__ void __launch_bounds__(32 * lanes)
+    msm_window(const char *rows, const char *columns, uint32_t row_log, uint32_t column_log, char *out) {
+  __shared__ alignas(16) char scratch[32 * sum_bytes];
+  const uint32_t k = threadIdx.x / lanes, bits = row_log + column_log;
+  const char *row = at(rows, (uint64_t)blockIdx.x * (row_log + 1)), *column = at(columns, (uint64_t)blockIdx.x * (column_log + 1));
+  // Bit k of the index, k < bits: column bits below row bits; k = bits: the sum of all columns, once.
+  Sum sum = load_sum(k < column_log || k >= bits ? at(column, k < column_log ? k : column_log) : at(row, k - column_log));
+  sum = select(k <= bits, sum, Sum::infinity());
+  for (uint32_t i = 1; i < bits; i++) sum = select(i <= k && k < bits, sum.dbl(), sum);
+  sum_of_block(sum, scratch, 32);
+  if (k == 0) store_sum(at(out, blockIdx.x), sum);
+}
+
+// *total = *total * 2^(window_bits * windows) + sum of 2^(window_bits * w) * sums[w]; with `fresh` *total counts as infinity.
+// One warp.
+extern "C" __global__ void __launch_bounds__(32)
+    msm_total(const char *sums, uint32_t windows, uint32_t window_bits, int fresh, char *total) {
+  Sum sum = fresh ? Sum::infinity() : load_sum(total);
+  for (uint32_t w = windows; w-- > 0;) {
+    if (!(fresh && w == windows - 1))
+      for (uint32_t i = 0; i < window_bits; i++) double_by_team(sum);
+    add(sum, load_sum(at(sums, w)), true);
   }
-  __syncthreads();
-  if (w == 0) {
-    Sum sum = load_sum(at(scratch, windows - 1));
-    for (uint32_t v = windows - 1; v-- > 0;) {
-      for (uint32_t i = 0; i < window_bits; i++) twice(sum);
-      add(sum, load_sum(at(scratch, v)));
-    }
-    store_sum(out, sum);
-  }
+  if (threadIdx.x < lanes) store_sum(total, sum);
 }

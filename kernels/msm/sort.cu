@@ -14,19 +14,13 @@ struct Range {
   uint32_t begin, end;
 };
 
-struct Entry {
-  uint32_t key, value;
-  bool valid;
-};
-
-// pass 0 reads digits (|d| or 0, sign in bit 31), later ones pairs.
-CUZK_INLINE Entry read(uint32_t i, bool first, Range range, const uint32_t *keys, const uint32_t *values, uint32_t reversed_bits) {
-  if (i >= range.end) return {0, 0, false};
-  if (!first) return {keys[i], values ? values[i] : 0, true};
-  const uint32_t d = keys[i], index = i - range.begin;
-  return {(d & 0x7fffffffu) - 1, (reversed_bits ? reverse_bits(index, reversed_bits) : index) | (d & 0x80000000u),
-          (d & 0x7fffffffu) != 0};
+// An entry as a thread holds it: key + 1, in the first pass with the sign in bit 31; 0 for none.
+CUZK_INLINE uint32_t read(uint32_t i, bool first, Range range, const uint32_t *keys) {
+  if (i >= range.end) return 0;
+  return first ? keys[i] : keys[i] + 1;
 }
+CUZK_INLINE bool is_entry(uint32_t word) { return (word & 0x7fffffffu) != 0; }
+CUZK_INLINE uint32_t key_of(uint32_t word) { return (word & 0x7fffffffu) - 1; }
 
 CUZK_INLINE Range range_of(uint32_t window, bool first, uint32_t n, const uint32_t *starts) {
   if (first) return {window * n, window * n + n};
@@ -85,8 +79,8 @@ extern "C" __global__ void __launch_bounds__(threads)
   const uint32_t base = range.begin + blockIdx.x * tile_size;
   if (base < range.end) {
     for (uint32_t j = 0; j < items; j++) {
-      const Entry e = read(base + j * threads + threadIdx.x, first, range, keys, nullptr, 0);
-      if (e.valid) atomicAdd(shared + (e.key >> shift & (bins - 1)), 1u);
+      const uint32_t word = read(base + j * threads + threadIdx.x, first, range, keys);
+      if (is_entry(word)) atomicAdd(shared + (key_of(word) >> shift & (bins - 1)), 1u);
     }
   }
   __syncthreads();
@@ -95,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(threads)
 }
 
 // offsets: the exclusive prefix sums of counts. key_high is added to the keys written, times the window.
-extern "C" __global__ void __launch_bounds__(threads)
+extern "C" __global__ void __launch_bounds__(threads, 2)
     sort_scatter(const uint32_t *keys, const uint32_t *values, uint32_t n, const uint32_t *starts, int first, uint32_t shift,
                  uint32_t bits, const uint32_t *offsets, uint32_t *out_keys, uint32_t *out_values, uint32_t key_high,
                  uint32_t reversed_bits) {
@@ -114,22 +108,22 @@ extern "C" __global__ void __launch_bounds__(threads)
 
   const uint32_t lane = threadIdx.x & 31, warp = threadIdx.x / 32;
   uint16_t *mine = counters + warp * bins;
-  Entry entries[items];
-  uint32_t ranks[items];
+  uint32_t words[items], ranks[items / 2];  // two ranks a word
 CUZK_UNROLL
-  for (uint32_t j = 0; j < items; j++)
-    entries[j] = read(base + (warp * items + j) * 32 + lane, first, range, keys, values, reversed_bits);
+  for (uint32_t j = 0; j < items; j++) words[j] = read(base + (warp * items + j) * 32 + lane, first, range, keys);
 CUZK_UNROLL
   for (uint32_t j = 0; j < items; j++) {
-    const uint32_t digit = entries[j].key >> shift & (bins - 1);
-    const uint32_t peers = match(digit, entries[j].valid, bits);
+    const bool valid = is_entry(words[j]);
+    const uint32_t digit = key_of(words[j]) >> shift & (bins - 1);
+    const uint32_t peers = match(digit, valid, bits);
     const uint32_t before = __popc(peers & ((1u << lane) - 1));
     uint32_t old = 0;
-    if (entries[j].valid) old = mine[digit];
+    if (valid) old = mine[digit];
     __syncwarp();
-    if (entries[j].valid && before == 0) mine[digit] = (uint16_t)(old + __popc(peers));
+    if (valid && before == 0) mine[digit] = (uint16_t)(old + __popc(peers));
     __syncwarp();
-    ranks[j] = old + before;
+    const uint32_t rank = old + before;
+    ranks[j / 2] = j % 2 ? ranks[j / 2] | rank << 16 : rank;
   }
   __syncthreads();
 
@@ -161,11 +155,13 @@ CUZK_UNROLL
   __syncthreads();
 CUZK_UNROLL
   for (uint32_t j = 0; j < items; j++) {
-    if (!entries[j].valid) continue;
-    const uint32_t digit = entries[j].key >> shift & (bins - 1);
-    const uint32_t p = bin_start[digit] + mine[digit] + ranks[j];
-    staged_keys[p] = entries[j].key;
-    staged_values[p] = entries[j].value;
+    if (!is_entry(words[j])) continue;
+    const uint32_t key = key_of(words[j]), digit = key >> shift & (bins - 1);
+    const uint32_t p = bin_start[digit] + mine[digit] + (ranks[j / 2] >> (16 * (j % 2)) & 0xffff);
+    const uint32_t i = base + (warp * items + j) * 32 + lane, index = i - range.begin;
+    staged_keys[p] = key;
+    staged_values[p] =
+        first ? (reversed_bits ? reverse_bits(index, reversed_bits) : index) | (words[j] & 0x80000000u) : values[i];
   }
   __syncthreads();
   for (uint32_t p = threadIdx.x; p < total; p += threads) {

@@ -6,6 +6,9 @@ using F = CUZK_FIELD;
 
 namespace {
 
+constexpr int each = CUZK_NTT_EACH, elements = 1 << each;  // a thread
+using Pass = NttPass<each>;
+
 extern __shared__ Quad tile_memory[];
 
 CUZK_INLINE void put(uint32_t log_tile, uint32_t u, const F &x) {
@@ -24,49 +27,49 @@ enum Flags : uint32_t { INVERSE = 1, COSET = 2, SCALE_TABLE = 4, SCALE_CONSTANT 
 
 }  // namespace
 
-// Natural to reversed order. Grid: tiles, vectors `stride` elements apart. Threads: tile / 8. Shared: 32 bytes an element of the tile.
+// Natural to reversed order. Grid: tiles, vectors `stride` elements apart. Threads: tile / elements. Shared: 32 bytes an element of the tile.
 // SCALE_CONSTANT multiplies the results by *constant.
 extern "C" __global__ void __launch_bounds__(CUZK_NTT_THREADS, CUZK_NTT_BLOCKS)
     ntt_split(F *data, uint64_t stride, const F *table, uint32_t log_n, uint32_t first, uint32_t bits, uint32_t columns,
              uint32_t flags, const F *constant) {
-  const NttPass pass{log_n, first, bits, columns};
+  const Pass pass{log_n, first, bits, columns};
   const uint32_t t = threadIdx.x, tile = blockIdx.x, log_tile = pass.log_tile();
   const NttMode mode{(flags & INVERSE) != 0, (flags & COSET) != 0};
   data += stride * blockIdx.y;
-  F x[8];
+  F x[elements];
 #pragma unroll
-  for (int j = 0; j < 8; j++) x[j] = F::load(data + pass.index(tile, pass.element(0, t, j)));
+  for (int j = 0; j < elements; j++) x[j] = F::load(data + pass.index(tile, pass.element(0, t, j)));
   const int groups = pass.groups();
   for (int g = 0; g < groups; g++) {
     if (g) {
       __syncthreads();
 #pragma unroll
-      for (int j = 0; j < 8; j++) put(log_tile, pass.element(g - 1, t, j), x[j]);
+      for (int j = 0; j < elements; j++) put(log_tile, pass.element(g - 1, t, j), x[j]);
       __syncthreads();
 #pragma unroll
-      for (int j = 0; j < 8; j++) x[j] = get(log_tile, pass.element(g, t, j));
+      for (int j = 0; j < elements; j++) x[j] = get(log_tile, pass.element(g, t, j));
     }
     const uint32_t stage = pass.stage(g);
     // A stage before the pass's first one is skipped; its factor number is that of the later stages, shifted.
     uint32_t q = pass.index(tile, pass.element(g, t, 0)) >> (pass.log_n - stage);
     if (mode.coset) q += 1u << stage;
-    split8(x, q, pass.skipped(g), table, mode);
+    split_group<each>(x, q, pass.skipped(g), table, mode);
   }
   if (flags & SCALE_CONSTANT) {
     const F k = F::load(constant);
 #pragma unroll
-    for (int j = 0; j < 8; j++) x[j] = x[j] * k;
+    for (int j = 0; j < elements; j++) x[j] = x[j] * k;
   }
   if (!pass.contiguous()) {
 #pragma unroll
-    for (int j = 0; j < 8; j++) x[j].store(data + pass.index(tile, pass.element(groups - 1, t, j)));
-  } else {  // eight neighbours a thread: put in order first
+    for (int j = 0; j < elements; j++) x[j].store(data + pass.index(tile, pass.element(groups - 1, t, j)));
+  } else {  // neighbours in a thread: put in order first
     __syncthreads();
 #pragma unroll
-    for (int j = 0; j < 8; j++) put(log_tile, pass.element(groups - 1, t, j), x[j]);
+    for (int j = 0; j < elements; j++) put(log_tile, pass.element(groups - 1, t, j), x[j]);
     __syncthreads();
 #pragma unroll
-    for (int j = 0; j < 8; j++) {
+    for (int j = 0; j < elements; j++) {
       const uint32_t u = t + (uint32_t)j * blockDim.x;
       get(log_tile, u).store(data + pass.index(tile, u));
     }
@@ -77,18 +80,18 @@ extern "C" __global__ void __launch_bounds__(CUZK_NTT_THREADS, CUZK_NTT_BLOCKS)
 extern "C" __global__ void __launch_bounds__(CUZK_NTT_THREADS, CUZK_NTT_BLOCKS)
     ntt_merge(F *data, uint64_t stride, const F *table, uint32_t log_n, uint32_t first, uint32_t bits, uint32_t columns,
              uint32_t flags, const F *constant) {
-  const NttPass pass{log_n, first, bits, columns};
+  const Pass pass{log_n, first, bits, columns};
   const uint32_t t = threadIdx.x, tile = blockIdx.x, log_tile = pass.log_tile();
   const NttMode mode{(flags & INVERSE) != 0, (flags & COSET) != 0};
   data += stride * blockIdx.y;
-  F x[8];
+  F x[elements];
   const int groups = pass.groups();
   if (!pass.contiguous()) {
 #pragma unroll
-    for (int j = 0; j < 8; j++) x[j] = F::load(data + pass.index(tile, pass.element(groups - 1, t, j)));
+    for (int j = 0; j < elements; j++) x[j] = F::load(data + pass.index(tile, pass.element(groups - 1, t, j)));
   } else {
 #pragma unroll
-    for (int j = 0; j < 8; j++) {
+    for (int j = 0; j < elements; j++) {
       const uint32_t u = t + (uint32_t)j * blockDim.x, i = pass.index(tile, u);
       F y = F::load(data + i);
       if (flags & SCALE_TABLE) y = y * F::load(table + i);
@@ -96,29 +99,29 @@ extern "C" __global__ void __launch_bounds__(CUZK_NTT_THREADS, CUZK_NTT_BLOCKS)
     }
     __syncthreads();
 #pragma unroll
-    for (int j = 0; j < 8; j++) x[j] = get(log_tile, pass.element(groups - 1, t, j));
+    for (int j = 0; j < elements; j++) x[j] = get(log_tile, pass.element(groups - 1, t, j));
   }
   for (int g = groups - 1; g >= 0; g--) {
     if (g != groups - 1) {
       __syncthreads();
 #pragma unroll
-      for (int j = 0; j < 8; j++) put(log_tile, pass.element(g + 1, t, j), x[j]);
+      for (int j = 0; j < elements; j++) put(log_tile, pass.element(g + 1, t, j), x[j]);
       __syncthreads();
 #pragma unroll
-      for (int j = 0; j < 8; j++) x[j] = get(log_tile, pass.element(g, t, j));
+      for (int j = 0; j < elements; j++) x[j] = get(log_tile, pass.element(g, t, j));
     }
     const uint32_t stage = pass.stage(g);
     uint32_t q = pass.index(tile, pass.element(g, t, 0)) >> (pass.log_n - stage);
     if (mode.coset) q += 1u << stage;
-    merge8(x, q, pass.skipped(g), table, mode);
+    merge_group<each>(x, q, pass.skipped(g), table, mode);
   }
   if (flags & SCALE_CONSTANT) {
     const F k = F::load(constant);
 #pragma unroll
-    for (int j = 0; j < 8; j++) x[j] = x[j] * k;
+    for (int j = 0; j < elements; j++) x[j] = x[j] * k;
   }
 #pragma unroll
-  for (int j = 0; j < 8; j++) x[j].store(data + pass.index(tile, pass.element(0, t, j)));
+  for (int j = 0; j < elements; j++) x[j].store(data + pass.index(tile, pass.element(0, t, j)));
 }
 
 // Sizes 2 and 4, one thread a vector.

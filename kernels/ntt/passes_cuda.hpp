@@ -18,7 +18,8 @@
 namespace cuzk {
 namespace CUZK_PATH {
 
-// One pass: stages first .. first + bits - 1 on a tile of 2^bits rows and 2^columns columns.
+// One pass: stages first .. first + bits - 1 on a tile of 2^bits rows and 2^columns columns; 2^each elements a thread.
+template <int each>
 struct NttPass {
   uint32_t log_n, first, bits, columns;
 
@@ -35,27 +36,28 @@ struct NttPass {
     return (factor << (log_n - first)) + ((u >> columns) << low()) + (group << columns) + (u & ((1u << columns) - 1));
   }
 
-  // Register groups: three row bits each, from the top; the last one may repeat bits and then skips those stages.
-  CUZK_INLINE int groups() const { return (int)(bits + 2) / 3; }
+  // Register groups: `each` row bits at a time, from the top; the last group may repeat bits and then skips those stages.
+  CUZK_INLINE int groups() const { return ((int)bits + each - 1) / each; }
   CUZK_INLINE int row_position(int g) const {
-    const int p = (int)bits - 3 * (g + 1);
+    const int p = (int)bits - each * (g + 1);
     return p < 0 ? 0 : p;
   }
   CUZK_INLINE int skipped(int g) const {
-    const int p = (int)bits - 3 * (g + 1);
+    const int p = (int)bits - each * (g + 1);
     return p < 0 ? -p : 0;
   }
   // The tile's element that thread t holds as its j-th in group g.
   CUZK_INLINE uint32_t element(int g, uint32_t t, int j) const {
     const uint32_t position = shift() + (uint32_t)row_position(g);
-    return (t >> position) << (position + 3) | (uint32_t)j << position | (t & ((1u << position) - 1));
+    return (t >> position) << (position + each) | (uint32_t)j << position | (t & ((1u << position) - 1));
   }
   // Stage of the group's top bit.
-  CUZK_INLINE uint32_t stage(int g) const { return first + bits - 3 - (uint32_t)row_position(g); }
+  CUZK_INLINE uint32_t stage(int g) const { return first + bits - each - (uint32_t)row_position(g); }
 };
 
-// Shared memory is two planes of 16-byte halves; this order of a plane makes every access of eight threads free of conflicts.
-static CUZK_INLINE uint32_t ntt_slot(uint32_t u) { return u ^ ((u >> 3) & 7); }
+// Shared memory is two planes of 16-byte halves. Eight threads go together; whichever three bits of u they differ in (four or eight
+// elements a thread, at any position), their slots differ modulo 8: bits 3, 4, 5 of u are folded in as 2, 5 and 6.
+static CUZK_INLINE uint32_t ntt_slot(uint32_t u) { return u ^ (0x13467520u >> (u >> 1 & 28) & 7); }
 
 static CUZK_INLINE uint32_t conjugate_index(uint32_t k) {
 #if defined(__CUDA_ARCH__)
@@ -91,38 +93,32 @@ CUZK_INLINE void merge(F &a, F &b, uint32_t k, const F *table, NttMode mode) {
   b = d * t;
 }
 
-// Up to three stages on eight elements; q is the factor of x[0] at the group's top stage (with the coset's offset).
-template <class F>
-CUZK_INLINE void split8(F *x, uint32_t q, int skip, const F *table, NttMode mode) {
-  if (skip < 1) {
+// Up to `each` stages on 2^each elements; q is the factor of x[0] at the group's top stage (with the coset's offset).
+template <int each, class F>
+CUZK_INLINE void split_group(F *x, uint32_t q, int skip, const F *table, NttMode mode) {
 CUZK_UNROLL
-    for (int j = 0; j < 4; j++) split(x[j], x[j + 4], q, table, mode);
-  }
-  if (skip < 2) {
+  for (int k = 0; k < each; k++) {
+    if (skip > k) continue;
+    const int half = 1 << (each - 1 - k);
 CUZK_UNROLL
-    for (int j = 0; j < 4; j++) {
-      const int a = (j & 1) + (j >> 1) * 4;
-      split(x[a], x[a + 2], 2 * q + (uint32_t)(j >> 1), table, mode);
+    for (int j = 0; j < 1 << (each - 1); j++) {
+      const int block = j / half, a = block * 2 * half + j % half;
+      split(x[a], x[a + half], (q << k) + (uint32_t)block, table, mode);
     }
   }
-CUZK_UNROLL
-  for (int j = 0; j < 4; j++) split(x[2 * j], x[2 * j + 1], 4 * q + (uint32_t)j, table, mode);
 }
 
-template <class F>
-CUZK_INLINE void merge8(F *x, uint32_t q, int skip, const F *table, NttMode mode) {
+template <int each, class F>
+CUZK_INLINE void merge_group(F *x, uint32_t q, int skip, const F *table, NttMode mode) {
 CUZK_UNROLL
-  for (int j = 0; j < 4; j++) merge(x[2 * j], x[2 * j + 1], 4 * q + (uint32_t)j, table, mode);
-  if (skip < 2) {
+  for (int k = each - 1; k >= 0; k--) {
+    if (skip > k) continue;
+    const int half = 1 << (each - 1 - k);
 CUZK_UNROLL
-    for (int j = 0; j < 4; j++) {
-      const int a = (j & 1) + (j >> 1) * 4;
-      merge(x[a], x[a + 2], 2 * q + (uint32_t)(j >> 1), table, mode);
+    for (int j = 0; j < 1 << (each - 1); j++) {
+      const int block = j / half, a = block * 2 * half + j % half;
+      merge(x[a], x[a + half], (q << k) + (uint32_t)block, table, mode);
     }
-  }
-  if (skip < 1) {
-CUZK_UNROLL
-    for (int j = 0; j < 4; j++) merge(x[j], x[j + 4], q, table, mode);
   }
 }
 

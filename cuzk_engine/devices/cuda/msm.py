@@ -2,11 +2,15 @@
 
 digits → radix sort by (window, bucket) → tasks of equal length → bucket sums (XYZZ) → row and column sums → result. The algorithms
 are described in kernels/msm/: digits_cuda.hpp, sort.cu, tasks_cuda.hpp, reduce.cu.
+
+After the sort, windows are taken in a few groups, the highest first, each on a stream of its own and with a lower priority than the
+one before it: while the buckets of one group are filled, those of the one before it are reduced. What is left at the end is the
+reduction of the last group.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cupy
@@ -51,11 +55,26 @@ class Shape:
         """Most partial sums of buckets longer than a task."""
         return 2 * self.entries // self.longest + 1
 
+    def groups(self, count: int) -> tuple[tuple[int, int], ...]:
+        """First window and number of windows of up to ``count`` groups, highest windows first, sizes falling."""
+        count = min(count, self.windows)
+        sizes = [(self.windows + k) // count for k in range(count)][::-1]
+        ends = [self.windows - sum(sizes[:k]) for k in range(count)]
+        return tuple((end - size, size) for end, size in zip(ends, sizes, strict=True))
+
     @property
     def passes(self) -> tuple[int, ...]:
         """Bits of each pass of the sort, lowest first."""
         count = -(-self.buckets_log // _MOST_BITS_A_PASS)
         return tuple((self.buckets_log + k) // count for k in range(count))
+
+
+def _priorities() -> tuple[int, int]:
+    """Lowest and highest priority of a stream; higher ones are smaller numbers."""
+    lowest, highest = cupy.cuda.runtime.deviceGetStreamPriorityRange() if hasattr(
+        cupy.cuda.runtime, "deviceGetStreamPriorityRange"
+    ) else (0, -5)
+    return int(lowest), int(highest)
 
 
 def shape(curve: Curve, n: int, bits: int | None = None, longest: int | None = None) -> Shape:
@@ -71,9 +90,14 @@ def shape(curve: Curve, n: int, bits: int | None = None, longest: int | None = N
 
 
 class Msm:
-    """Sums of scalars times points of one group of one curve. Keeps no arrays between calls: memory comes from CuPy's allocator."""
+    """Sums of scalars times points of one group of one curve. Keeps no arrays between calls: memory comes from CuPy's allocator.
 
-    def __init__(self, kernels: Kernels, curve: Curve, group: int, blocks: int | None = None) -> None:
+    ``groups`` and ``blocks`` (resident blocks a multiprocessor) are tuned on an H200.
+    """
+
+    def __init__(
+        self, kernels: Kernels, curve: Curve, group: int, blocks: int | None = None, groups: int = 4
+    ) -> None:
         self._kernels, self.curve, self.group = kernels, curve, group
         name = cpp_curve(curve)
         options = (f"-DCUZK_CURVE={name}", f"-DCUZK_GROUP={group}")
@@ -83,18 +107,24 @@ class Msm:
         self._digits = Program("msm/digits.cu", (f"-DCUZK_FIELD={name}Fr",))
         self._sort = Program("msm/sort.cu")
         self._tasks = Program("msm/tasks.cu")
-        resident = blocks or (2 if curve.limbs == 6 else 4)
+        resident = blocks or ({1: 3, 2: 2}[group] if curve.limbs == 6 else {1: 4, 2: 4}[group])
         self._accumulate = Program("msm/accumulate.cu", (*options, f"-DCUZK_BLOCKS={resident}"))
-        self._reduce = Program("msm/reduce.cu", options)
+        self._reduce = Program("msm/reduce.cu", (*options, f"-DCUZK_BLOCKS={2 if curve.limbs == 6 else 4}"))
         self._fixed = Program("msm/fixed.cu", options)
+        self._groups = groups
+        lowest, highest = _priorities()
+        self._streams = [
+            cupy.cuda.Stream(non_blocking=True, priority=min(highest + k, lowest)) for k in range(max(groups, 1))
+        ]
 
     # ---- the phases ----
 
-    def digits(self, scalars: Any, form: Shape) -> Any:
-        out = cupy.empty(form.entries, dtype=np.uint32)
-        grid = min(-(-form.n // 256), 132 * 32)
-        arguments = (scalars, np.uint32(form.n), np.uint32(form.bits), np.uint32(form.windows), out)
-        self._kernels.launch(self._digits, "msm_digits", grid, 256, arguments)
+    def digits(self, scalars: Any, form: Shape, first: int = 0, count: int | None = None) -> Any:
+        """Digits of ``count`` windows from ``first`` on, window after window."""
+        count = form.windows if count is None else count
+        out = cupy.empty(form.n * count, dtype=np.uint32)
+        words = [np.uint32(x) for x in (form.n, form.bits, form.windows, first, count)]
+        self._kernels.launch(self._digits, "msm_digits", min(-(-form.n // 256), 132 * 32), 256, (scalars, *words, out))
         return out
 
     def _scan(self, data: Any) -> Any:
@@ -140,15 +170,21 @@ class Msm:
             shift += bits
         return keys, values, starts
 
-    def tasks(self, keys: Any, starts: Any, form: Shape, sums: Any) -> tuple[Any, Any, Any]:
-        """Tasks, the counters (tasks, slots, long buckets, 0, groups of each level) and the groups of each level."""
-        launch, program = self._kernels.launch, self._tasks
+    def bounds(self, keys: Any, starts: Any, form: Shape) -> tuple[Any, Any]:
+        """Where the entries of each bucket begin and end in the sorted list."""
         begin = cupy.zeros(form.buckets, dtype=np.uint32)
         end = cupy.zeros(form.buckets, dtype=np.uint32)
         grid = min(-(-form.entries // 256), 132 * 32)
-        launch(self._sort, "bucket_bounds", grid, 256, (keys, starts, np.uint32(form.windows), begin, end))
-        histogram = cupy.zeros(form.longest + 1, dtype=np.uint32)
-        totals = cupy.zeros(4 + _LEVELS + 1, dtype=np.uint32)
+        arguments = (keys, starts, np.uint32(form.windows), begin, end)
+        self._kernels.launch(self._sort, "bucket_bounds", grid, 256, arguments)
+        return begin, end
+
+    def tasks(self, begin: Any, end: Any, form: Shape, sums: Any) -> tuple[Any, Any, Any]:
+        """Tasks, the counters (tasks, slots, long buckets, 0, groups of each level) and the groups of each level, of the buckets of
+        ``form``'s windows."""
+        launch, program = self._kernels.launch, self._tasks
+        counters = cupy.zeros(form.longest + 1 + 4 + _LEVELS + 1, dtype=np.uint32)
+        totals, histogram = counters[: 4 + _LEVELS + 1], counters[4 + _LEVELS + 1 :]
         most_long = form.entries // (form.longest + 1) + 1
         long_buckets = cupy.empty((most_long, 4 + _LEVELS), dtype=np.uint32)
         tasks = cupy.empty((form.buckets + form.slots, 3), dtype=np.uint32)
@@ -194,27 +230,26 @@ class Msm:
         return sums
 
     def reduce(self, sums: Any, form: Shape) -> Any:
-        """The result, XYZZ, on the device."""
+        """The sums of the windows, XYZZ."""
         column_log = form.buckets_log // 2
         row_log = form.buckets_log - column_log
         rows = self._fold(sums, form.buckets, 1 << column_log, 1)
         columns = self._fold(sums, form.buckets, 1 << row_log, 1 << column_log)
-        row_bits = cupy.empty((row_log + 1) * form.windows * self.sum_bytes, dtype=np.uint8)
-        column_bits = cupy.empty((column_log + 1) * form.windows * self.sum_bytes, dtype=np.uint8)
-        block = 64 * self._lanes
-        launch = self._kernels.launch
-        launch(self._reduce, "msm_bits", (row_log + 1, form.windows), block, (rows, row_bits, np.uint32(row_log)))
-        launch(
-            self._reduce,
-            "msm_bits",
-            (column_log + 1, form.windows),
-            block,
-            (columns, column_bits, np.uint32(column_log)),
-        )
-        out = cupy.empty(self.sum_bytes, dtype=np.uint8)
-        words = (np.uint32(row_log), np.uint32(column_log), np.uint32(form.windows), np.uint32(form.bits))
-        launch(self._reduce, "msm_finish", 1, block, (row_bits, column_bits, *words, out))
+        bits = []
+        for data, log in ((rows, row_log), (columns, column_log)):
+            out = cupy.empty((log + 1) * form.windows * self.sum_bytes, dtype=np.uint8)
+            grid = (log + 1, form.windows)
+            self._kernels.launch(self._reduce, "msm_bits", grid, 64 * self._lanes, (data, out, np.uint32(log)))
+            bits.append(out)
+        out = cupy.empty(form.windows * self.sum_bytes, dtype=np.uint8)
+        arguments = (*bits, np.uint32(row_log), np.uint32(column_log), out)
+        self._kernels.launch(self._reduce, "msm_window", form.windows, 32 * self._lanes, arguments)
         return out
+
+    def total(self, windows: Any, form: Shape, fresh: bool, out: Any) -> None:
+        """Raises ``out`` by the windows' sums: out * 2^(bits * windows) + their weighted sum."""
+        arguments = (windows, np.uint32(form.windows), np.uint32(form.bits), np.int32(fresh), out)
+        self._kernels.launch(self._reduce, "msm_total", 1, 32, arguments)
 
     # ---- the whole ----
 
@@ -228,13 +263,31 @@ class Msm:
         if n == 0:
             return cupy.zeros(self.sum_bytes, dtype=np.uint8)
         form = form or shape(self.curve, n)
+        out = cupy.empty(self.sum_bytes, dtype=np.uint8)
         digits = self.digits(scalars, form)
         keys, values, starts = self.sort(digits, form, reversed_bits)
-        del digits
-        sums = cupy.empty((form.buckets + form.slots) * self.sum_bytes, dtype=np.uint8)
-        tasks, totals, groups = self.tasks(keys, starts, form, sums)
-        self.accumulate(tasks, totals, groups, values, points, form, sums)
-        return self.reduce(sums, form)
+        begin, end = self.bounds(keys, starts, form)
+        del digits, keys
+        parts = []
+        for first, count in form.groups(self._groups):
+            part = replace(form, windows=count)
+            inside = slice(first << form.buckets_log, (first + count) << form.buckets_log)
+            sums = cupy.empty((part.buckets + part.slots) * self.sum_bytes, dtype=np.uint8)
+            parts.append((part, sums, *self.tasks(begin[inside], end[inside], part, sums)))
+        caller = cupy.cuda.get_current_stream()
+        ready = caller.record()
+        before = None
+        for stream, (part, sums, tasks, totals, groups) in zip(self._streams, parts, strict=False):
+            with stream:
+                stream.wait_event(ready)
+                self.accumulate(tasks, totals, groups, values, points, part, sums)
+                windows = self.reduce(sums, part)
+                if before is not None:
+                    stream.wait_event(before)
+                self.total(windows, part, before is None, out)
+                before = stream.record()
+        caller.wait_event(before)
+        return out
 
     def to_affine(self, total: Any) -> tuple[int, ...]:
         """Plain affine coordinates of a sum: (x, y) in G1, (x0, x1, y0, y1) in G2; zeros for infinity. Waits for the device."""

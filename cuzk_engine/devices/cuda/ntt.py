@@ -27,8 +27,11 @@ class Pass:
     columns: int
 
 
-def plan(log_n: int, most: int = 9, columns: int = 2) -> tuple[Pass, ...]:
-    """Splits the stages of a transform of size 2^log_n, log_n >= 3, into passes of at most ``most`` bits, as even as can be."""
+def plan(log_n: int, most: int | None = None, columns: int | None = None, tile: int = 10) -> tuple[Pass, ...]:
+    """Splits the stages of a transform of size 2^log_n, log_n >= 3, into passes of at most ``most`` bits, as even as can be, on tiles
+    of at most 2^tile elements. The defaults were measured on an H200."""
+    most = most or (8 if log_n < 24 else 7)
+    columns = (2 if log_n < 24 else 3) if columns is None else columns
     if log_n <= 10:
         return (Pass(0, log_n, 0),)
     count = -(-log_n // most)
@@ -37,7 +40,7 @@ def plan(log_n: int, most: int = 9, columns: int = 2) -> tuple[Pass, ...]:
     for k in range(count):
         bits = (log_n - first + count - k - 1) // (count - k)
         low = log_n - first - bits
-        passes.append(Pass(first, bits, min(columns, low if low else first)))
+        passes.append(Pass(first, bits, min(columns, tile - bits, low if low else first)))
         first += bits
     return tuple(passes)
 
@@ -60,16 +63,17 @@ class Ntt:
     twiddles are in Montgomery form), changed in place.
     """
 
-    def __init__(self, kernels: Kernels, curve: Curve, log_n: int, threads: int = 256, blocks: int = 2) -> None:
+    def __init__(self, kernels: Kernels, curve: Curve, log_n: int, threads: int = 512, blocks: int = 2, each: int = 2) -> None:
         if not 0 <= log_n <= MAX_LOG:
             raise ValueError(f"transform of size 2^{log_n}: 2^0 to 2^{MAX_LOG} are supported")
-        self._kernels, self._curve, self.log_n = kernels, curve, log_n
+        self._kernels, self._curve, self.log_n, self._each = kernels, curve, log_n, each
         self.program = Program(
             "ntt/ntt.cu",
             (
                 f"-DCUZK_FIELD={cpp_curve(curve)}Fr",
                 f"-DCUZK_NTT_THREADS={threads}",
                 f"-DCUZK_NTT_BLOCKS={blocks}",
+                f"-DCUZK_NTT_EACH={each}",
             ),
         )
         self.table = cupy.empty((1 << log_n, 4), dtype=np.uint64)
@@ -134,7 +138,7 @@ class Ntt:
                 self.program,
                 "ntt_merge" if in_reversed else "ntt_split",
                 (1 << (log_n - log_tile), batch),
-                1 << (log_tile - 3),
+                1 << (log_tile - self._each),
                 (data, stride, self.table, *shape, np.uint32(use), constant),
                 shared=32 << log_tile,
             )
