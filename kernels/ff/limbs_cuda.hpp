@@ -20,9 +20,6 @@ struct LimbsCuda {
   static constexpr uint32_t n0 = (uint32_t)Montgomery<P>::n0;
   static constexpr uint32_t p(int i) { return (uint32_t)(P::modulus[i / 2] >> (32 * (i % 2))); }
 
-  // p = 1 + (2^32 - 1) 2^32 mod 2^64: a reduction step needs no product by the two lowest limbs.
-  static constexpr bool low_limbs_are_trivial = p(0) == 1 && p(1) == 0xffffffffu;
-
   // acc[0..N) += a[first], a[first + 2], ... times b; the carry goes into top.
   static CUZK_INLINE void mad_row(uint32_t *acc, const uint32_t *a, int first, uint32_t b, uint32_t *top) {
     acc[0] = carry::mad_lo_cc(a[first], b, acc[0]);
@@ -59,39 +56,14 @@ CUZK_UNROLL
     for (int i = 0; i < N; i++) m[i] = p(i);
   }
 
-  // even += k * (p_0 + p_2 2^64 + ...) for p_0 = 1.
-  static CUZK_INLINE void mad_even_trivial(uint32_t *even, const uint32_t *m, uint32_t k, uint32_t *top) {
-    even[0] = carry::add_cc(even[0], k);
-    even[1] = carry::addc_cc(even[1], 0);
-CUZK_UNROLL
-    for (int j = 2; j < N; j += 2) {
-      even[j] = carry::madc_lo_cc(m[j], k, even[j]);
-      even[j + 1] = carry::madc_hi_cc(m[j], k, even[j + 1]);
-    }
-    *top = carry::addc(*top, 0);
-  }
-
-  // Adds the multiple of p that makes even[0] zero.
+  // Adds the multiple of p that makes even[0] zero. (BLS12-381's r is 1 - 2^32 mod 2^64, which would save an eighth of the
+  // multiply-adds; the additions that replace them cost as much in a transform, whose other pipe is busy too.)
   static CUZK_INLINE void reduce_step(uint32_t *even, uint32_t *odd) {
     uint32_t m[N];
     modulus(m);
-    if constexpr (low_limbs_are_trivial) {
-      const uint32_t low = even[0], k = carry::negative(low);  // p = 1 mod 2^32
-      // k * (2^32 - 1) = k 2^32 - k: its halves are -k = low and k - 1, or 0 and 0.
-      const uint32_t high = low ? ~low : 0;
-      odd[0] = carry::add_cc(odd[0], low);
-      odd[1] = carry::addc_cc(odd[1], high);
-CUZK_UNROLL
-      for (int j = 2; j < N; j += 2) {
-        odd[j] = carry::madc_lo_cc(m[j + 1], k, odd[j]);
-        odd[j + 1] = carry::madc_hi_cc(m[j + 1], k, odd[j + 1]);
-      }
-      mad_even_trivial(even, m, k, odd + N - 1);
-    } else {
-      const uint32_t k = even[0] * n0;
-      mad_row(odd, m, 1, k, nullptr);
-      mad_row(even, m, 0, k, odd + N - 1);
-    }
+    const uint32_t k = even[0] * n0;
+    mad_row(odd, m, 1, k, nullptr);
+    mad_row(even, m, 0, k, odd + N - 1);
   }
 
   // t - p when t >= p; t < 2p.
@@ -226,25 +198,13 @@ CUZK_UNROLL
     for (int i = 1; i < N; i++) {
       uint32_t *even = i % 2 ? y : x, *odd = i % 2 ? x : y;
       even[0] = carry::add_cc(even[0], odd[1]);
-      if constexpr (low_limbs_are_trivial) {
-        const uint32_t low = even[0], k = carry::negative(low), high = low ? ~low : 0;
-        odd[0] = carry::addc_cc(odd[2], low);
-        odd[1] = carry::addc_cc(odd[3], high);
+      const uint32_t k = even[0] * n0;
 CUZK_UNROLL
-        for (int j = 2; j < N; j += 2) {
-          odd[j] = carry::madc_lo_cc(m[j + 1], k, j + 2 < N ? odd[j + 2] : 0);
-          odd[j + 1] = carry::madc_hi_cc(m[j + 1], k, j + 3 < N ? odd[j + 3] : 0);
-        }
-        mad_even_trivial(even, m, k, odd + N - 1);
-      } else {
-        const uint32_t k = even[0] * n0;
-CUZK_UNROLL
-        for (int j = 0; j < N; j += 2) {
-          odd[j] = carry::madc_lo_cc(m[j + 1], k, j + 2 < N ? odd[j + 2] : 0);
-          odd[j + 1] = carry::madc_hi_cc(m[j + 1], k, j + 3 < N ? odd[j + 3] : 0);
-        }
-        mad_row(even, m, 0, k, odd + N - 1);
+      for (int j = 0; j < N; j += 2) {
+        odd[j] = carry::madc_lo_cc(m[j + 1], k, j + 2 < N ? odd[j + 2] : 0);
+        odd[j + 1] = carry::madc_hi_cc(m[j + 1], k, j + 3 < N ? odd[j + 3] : 0);
       }
+      mad_row(even, m, 0, k, odd + N - 1);
     }
     uint32_t t[N];
     t[0] = carry::add_cc(x[0], y[1]);

@@ -13,13 +13,17 @@ struct Task {
   uint32_t start, length, out;  // out: bucket, or number of buckets + slot
 };
 
+// A piece is shorter than the longest task: many short ones leave no multiprocessor idle at the end of a skewed MSM.
+constexpr uint32_t longest_piece = 64;
+
 // Cuts `length` entries into `pieces`: the first `longer` have `shorter_length + 1` entries.
 struct Cut {
   uint32_t pieces, shorter_length, longer;
 
   static CUZK_INLINE Cut of(uint32_t length, uint32_t longest) {
     Cut c;
-    c.pieces = (length + longest - 1) / longest;
+    const uint32_t most = longest < longest_piece ? longest : longest_piece;
+    c.pieces = (length + most - 1) / most;
     c.shorter_length = length / c.pieces;
     c.longer = length - c.pieces * c.shorter_length;
     return c;

@@ -25,6 +25,7 @@ _TILE = 8192  # entries a block sorts; as in sort.cu
 _SCAN_TILE = 4096
 _FAN_IN_LOG = 4  # as in tasks_cuda.hpp
 _LEVELS = 7
+_LONGEST_PIECE = 64
 _MOST_BITS_A_PASS = 10
 _FOLD = 16
 
@@ -52,8 +53,13 @@ class Shape:
 
     @property
     def slots(self) -> int:
-        """Most partial sums of buckets longer than a task."""
-        return 2 * self.entries // self.longest + 1
+        """Most partial sums of buckets longer than a task: a last, shorter one for each bucket."""
+        return self.entries // self.piece + self.entries // (self.longest + 1) + 1
+
+    @property
+    def piece(self) -> int:
+        """Most entries of a piece of a bucket longer than a task."""
+        return min(self.longest, _LONGEST_PIECE)
 
     def groups(self, count: int) -> tuple[tuple[int, int], ...]:
         """First window and number of windows of up to ``count`` groups, highest windows first, sizes falling."""
@@ -109,7 +115,7 @@ class Msm:
         self._tasks = Program("msm/tasks.cu")
         resident = blocks or ({1: 3, 2: 2}[group] if curve.limbs == 6 else {1: 4, 2: 4}[group])
         self._accumulate = Program("msm/accumulate.cu", (*options, f"-DCUZK_BLOCKS={resident}"))
-        self._reduce = Program("msm/reduce.cu", (*options, f"-DCUZK_BLOCKS={2 if curve.limbs == 6 else 4}"))
+        self._reduce = Program("msm/reduce.cu", (*options, f"-DCUZK_BLOCKS={resident}"))
         self._fixed = Program("msm/fixed.cu", options)
         self._groups = groups
         lowest, highest = _priorities()
@@ -209,7 +215,7 @@ class Msm:
         most = min(form.buckets + form.slots, form.entries)
         grid = -(-most * self._lanes // 128)
         self._kernels.launch(self._accumulate, "msm_accumulate", grid, 128, (tasks, totals, values, points, sums))
-        pieces, level = -(-form.n // form.longest), 0
+        pieces, level = -(-form.n // form.piece), 0
         while pieces > 1 and level < _LEVELS:
             most = min(form.slots // 2 + 1, form.slots >> (_FAN_IN_LOG * level) | 1)
             grid = min(-(-most * self._lanes // 128), 132 * 16)
@@ -253,11 +259,19 @@ class Msm:
 
     # ---- the whole ----
 
-    def run(self, points: Any, scalars: Any, form: Shape | None = None, reversed_bits: int = 0) -> Any:
+    def run(
+        self,
+        points: Any,
+        scalars: Any,
+        form: Shape | None = None,
+        reversed_bits: int = 0,
+        marks: list[tuple[str, Any]] | None = None,
+    ) -> Any:
         """Enqueues the MSM; returns the sum in XYZZ coordinates, Montgomery form, on the device.
 
         ``points``: affine, Montgomery form, infinity all zero; ``scalars``: (n, 4) uint64, plain, below r. With
-        ``reversed_bits`` = log n, scalar i belongs to the point whose index is i's bit reversal.
+        ``reversed_bits`` = log n, scalar i belongs to the point whose index is i's bit reversal. ``marks`` receives the phases'
+        names with events at their ends.
         """
         n = scalars.shape[0]
         if n == 0:
@@ -276,16 +290,21 @@ class Msm:
             parts.append((part, sums, *self.tasks(begin[inside], end[inside], part, sums)))
         caller = cupy.cuda.get_current_stream()
         ready = caller.record()
+        marks = [] if marks is None else marks
+        marks.append(("sort", ready))
         before = None
         for stream, (part, sums, tasks, totals, groups) in zip(self._streams, parts, strict=False):
             with stream:
                 stream.wait_event(ready)
                 self.accumulate(tasks, totals, groups, values, points, part, sums)
+                marks.append(("accumulate", stream.record()))
                 windows = self.reduce(sums, part)
+                marks.append(("reduce", stream.record()))
                 if before is not None:
                     stream.wait_event(before)
                 self.total(windows, part, before is None, out)
                 before = stream.record()
+                marks.append(("total", before))
         caller.wait_event(before)
         return out
 
