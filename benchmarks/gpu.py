@@ -151,20 +151,27 @@ def bench_msm(kernels: Kernels, cases: tuple[tuple[Curve, int, tuple[int, ...]],
                 ms = timed(lambda: summer.run(points, scalars))
                 print(f"| {curve.name} G{group} 2^{k} {kind} | c={form.bits} | {ms:.2f} | {right} |", flush=True)
                 if phases and kind == "uniform":
-                    for count in (1, 2, 3, 5, 6):
-                        other = msm.Msm(kernels, curve, group, groups=count)
-                        print(f"    groups {count}: {timed(lambda: other.run(points, scalars)):.2f}", end="")  # noqa: B023
-                    print()
+                    compare_settings(kernels, curve, group, points, scalars)
                     print("    " + " ".join(f"{a} {b:.2f}" for a, b in msm_phases(summer, points, scalars, form)), flush=True)
         del points, factors
         cupy.get_default_memory_pool().free_all_blocks()
 
 
+def compare_settings(kernels: Kernels, curve: Curve, group: int, points: Any, scalars: Any) -> None:
+    """Other numbers of groups and resident blocks, for tuning."""
+    settings = [{"groups": k} for k in (1, 2, 3, 6)]
+    if group == 2:
+        settings += [{"blocks": k} for k in ((3,) if curve.limbs == 6 else (3, 5))]
+    for setting in settings:
+        other = msm.Msm(kernels, curve, group, **setting)
+        print(f"    {setting}: {timed(lambda: other.run(points, scalars)):.2f}", end="")  # noqa: B023
+    print()
+
+
 def msm_phases(summer: msm.Msm, points: Any, scalars: Any, form: msm.Shape) -> list[tuple[str, float]]:
     digits = summer.digits(scalars, form)
-    keys, values, starts = summer.sort(digits, form)
+    values, begin, end = summer.sort(digits, form)
     sums = cupy.empty((form.buckets + form.slots) * summer.sum_bytes, dtype=np.uint8)
-    begin, end = summer.bounds(keys, starts, form)
     tasks, totals, groups = summer.tasks(begin, end, form, sums)
     summer.accumulate(tasks, totals, groups, values, points, form, sums)
     windows = summer.reduce(sums, form)
@@ -173,7 +180,6 @@ def msm_phases(summer: msm.Msm, points: Any, scalars: Any, form: msm.Shape) -> l
     return [
         ("digits", timed(lambda: summer.digits(scalars, form))),
         ("sort", timed(lambda: summer.sort(digits, form))),
-        ("bounds", timed(lambda: summer.bounds(keys, starts, form))),
         ("tasks", timed(lambda: summer.tasks(begin, end, form, sums))),
         ("accumulate", timed(lambda: summer.accumulate(tasks, totals, groups, values, points, form, sums))),
         ("reduce", timed(lambda: summer.reduce(sums, form))),

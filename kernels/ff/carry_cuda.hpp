@@ -33,6 +33,13 @@ CUZK_CARRY_3(mad_lo_cc, "mad.lo.cc.u32")
 CUZK_CARRY_3(madc_lo_cc, "madc.lo.cc.u32")
 CUZK_CARRY_3(madc_hi_cc, "madc.hi.cc.u32")
 CUZK_CARRY_3(madc_hi, "madc.hi.u32")
+// -a, in a way that ptxas does not fold into the multiplications that follow: folded, their low and high halves are no longer
+// fused into one instruction.
+static CUZK_INLINE uint32_t negative(uint32_t a) {
+  uint32_t r;
+  asm volatile("{.reg .u32 t; not.b32 t, %1; add.u32 %0, t, 1;}" : "=r"(r) : "r"(a));
+  return r;
+}
 #undef CUZK_CARRY_2
 #undef CUZK_CARRY_3
 
@@ -52,6 +59,7 @@ inline uint32_t difference(uint32_t a, uint32_t b, uint32_t in) {
   flag() = (uint32_t)(d >> 32) & 1;
   return (uint32_t)d;
 }
+inline uint32_t negative(uint32_t a) { return 0u - a; }
 inline uint32_t high(uint32_t a, uint32_t b) { return (uint32_t)(((uint64_t)a * b) >> 32); }
 inline uint32_t add_cc(uint32_t a, uint32_t b) { return sum(a, b, 0); }
 inline uint32_t addc_cc(uint32_t a, uint32_t b) { return sum(a, b, flag()); }

@@ -56,12 +56,17 @@ CUZK_UNROLL
     for (int i = 0; i < N; i++) m[i] = p(i);
   }
 
-  // Adds the multiple of p that makes even[0] zero. (BLS12-381's r is 1 - 2^32 mod 2^64, which would save an eighth of the
-  // multiply-adds; the additions that replace them cost as much in a transform, whose other pipe is busy too.)
+  // What to multiply p by so that its lowest limb cancels x.
+  static CUZK_INLINE uint32_t multiple(uint32_t x) {
+    if constexpr (n0 == 0xffffffffu) return carry::negative(x);
+    return x * n0;
+  }
+
+  // Adds the multiple of p that makes even[0] zero.
   static CUZK_INLINE void reduce_step(uint32_t *even, uint32_t *odd) {
     uint32_t m[N];
     modulus(m);
-    const uint32_t k = even[0] * n0;
+    const uint32_t k = multiple(even[0]);
     mad_row(odd, m, 1, k, nullptr);
     mad_row(even, m, 0, k, odd + N - 1);
   }
@@ -198,7 +203,7 @@ CUZK_UNROLL
     for (int i = 1; i < N; i++) {
       uint32_t *even = i % 2 ? y : x, *odd = i % 2 ? x : y;
       even[0] = carry::add_cc(even[0], odd[1]);
-      const uint32_t k = even[0] * n0;
+      const uint32_t k = multiple(even[0]);
 CUZK_UNROLL
       for (int j = 0; j < N; j += 2) {
         odd[j] = carry::madc_lo_cc(m[j + 1], k, j + 2 < N ? odd[j + 2] : 0);

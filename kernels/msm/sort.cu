@@ -1,31 +1,16 @@
-// Sorting the digits of all windows into buckets: a stable radix sort of (bucket, signed point index), window by window in one
-// launch. Digits that are zero are dropped by the first pass. Each pass counts per tile, scans, and scatters.
-#include "../ff/carry_cuda.hpp"
+// Sorting the digits of all windows into buckets, in two partitions by counting.
+//
+// The first one goes by window and the bucket's high bits; zero digits are dropped. It counts a tile at a time, scans the counts and
+// scatters. The second one works within those segments on the low bits, again a tile at a time, however long a segment is: it counts
+// into the buckets themselves, whose scanned counts are the begins of the buckets, and then each tile reserves its places there. The
+// order within a bucket is left open, so ranks are atomic counts in shared memory.
 #include "../ntt/passes_cuda.hpp"
 
 using namespace cuzk::CUZK_PATH;
 
 namespace {
 
-constexpr uint32_t threads = 512, items = 16, tile_size = threads * items, warps = threads / 32;
-
-// Entries of a window: all digits in the first pass, then what the first pass kept.
-struct Range {
-  uint32_t begin, end;
-};
-
-// An entry as a thread holds it: key + 1, in the first pass with the sign in bit 31; 0 for none.
-CUZK_INLINE uint32_t read(uint32_t i, bool first, Range range, const uint32_t *keys) {
-  if (i >= range.end) return 0;
-  return first ? keys[i] : keys[i] + 1;
-}
-CUZK_INLINE bool is_entry(uint32_t word) { return (word & 0x7fffffffu) != 0; }
-CUZK_INLINE uint32_t key_of(uint32_t word) { return (word & 0x7fffffffu) - 1; }
-
-CUZK_INLINE Range range_of(uint32_t window, bool first, uint32_t n, const uint32_t *starts) {
-  if (first) return {window * n, window * n + n};
-  return {starts[window], starts[window + 1]};
-}
+constexpr uint32_t threads = 512, items = 16, tile_size = threads * items, most_bins = 2048;
 
 CUZK_INLINE uint32_t warp_exclusive(uint32_t x) {
   const uint32_t lane = threadIdx.x & 31;
@@ -55,120 +40,201 @@ CUZK_INLINE uint32_t block_exclusive(uint32_t x, uint32_t *scratch, uint32_t *to
   return e + scratch[warp];
 }
 
-// Lanes whose digit equals this lane's.
-CUZK_INLINE uint32_t match(uint32_t digit, bool valid, uint32_t bits) {
-  uint32_t mask = __ballot_sync(0xffffffffu, valid);
-  for (uint32_t b = 0; b < bits; b++) {
-    const bool bit = digit >> b & 1;
-    const uint32_t set = __ballot_sync(0xffffffffu, bit);
-    mask &= bit ? set : ~set;
+// A tile's entries: ranks within their bins, and where each bin starts in the tile. Lanes that all hold one bin, as a skewed witness
+// gives them, count together.
+CUZK_INLINE uint32_t rank_in(uint32_t *counts, uint32_t bin, bool valid) {
+  const uint32_t first = __shfl_sync(0xffffffffu, bin, 0);
+  if (__all_sync(0xffffffffu, valid && bin == first)) {
+    uint32_t base = 0;
+    if ((threadIdx.x & 31) == 0) base = atomicAdd(counts + bin, 32u);
+    return __shfl_sync(0xffffffffu, base, 0) + (threadIdx.x & 31);
   }
-  return mask;
+  return valid ? atomicAdd(counts + bin, 1u) : 0;
+}
+
+// counts become the bins' starts in the tile; targets[b], whatever `target(b, count)` says, less the start. Returns the tile's total.
+template <class Target>
+CUZK_INLINE uint32_t place_bins(uint32_t *counts, uint32_t *targets, uint32_t bins, uint32_t *scratch, Target target) {
+  const uint32_t each = (bins + threads - 1) / threads;  // at most 4
+  uint32_t own[most_bins / threads], sum = 0;
+CUZK_UNROLL
+  for (uint32_t k = 0; k < most_bins / threads; k++) {
+    const uint32_t b = threadIdx.x * each + k;
+    own[k] = k < each && b < bins ? counts[b] : 0;
+    sum += own[k];
+  }
+  uint32_t total;
+  uint32_t place = block_exclusive(sum, scratch, &total);
+CUZK_UNROLL
+  for (uint32_t k = 0; k < most_bins / threads; k++) {
+    const uint32_t b = threadIdx.x * each + k;
+    if (k < each && b < bins) {
+      counts[b] = place;
+      targets[b] = (own[k] ? target(b, own[k]) : 0) - place;
+    }
+    place += own[k];
+  }
+  __syncthreads();
+  return total;
+}
+
+struct Segment {
+  uint32_t number, begin, end;  // of its entries, this tile's
+};
+
+// The segment of a tile: the last one whose first tile is not behind it.
+CUZK_INLINE Segment segment_of(uint32_t tile, const uint32_t *starts, const uint32_t *tiles, uint32_t segments) {
+  uint32_t low = 0, high = segments;
+  while (high - low > 1) {
+    const uint32_t middle = (low + high) / 2;
+    if (tiles[middle] <= tile)
+      low = middle;
+    else
+      high = middle;
+  }
+  const uint32_t begin = starts[low] + (tile - tiles[low]) * tile_size, end = starts[low + 1];
+  return {low, begin, end - begin < tile_size ? end : begin + tile_size};
 }
 
 }  // namespace
 
-// counts[(window * bins + bin) * tiles + tile]; grid (tiles, windows).
+// counts[(window * bins + bin) * tiles + tile] of the keys' bits from `shift` on; grid (tiles, windows). digits: |d| or 0, sign in
+// bit 31; the key is |d| - 1.
 extern "C" __global__ void __launch_bounds__(threads)
-    sort_count(const uint32_t *keys, uint32_t n, const uint32_t *starts, int first, uint32_t shift, uint32_t bits, uint32_t *counts) {
+    sort_count(const uint32_t *digits, uint32_t n, uint32_t shift, uint32_t bins, uint32_t *counts) {
   extern __shared__ uint32_t shared[];
-  const uint32_t bins = 1u << bits, window = blockIdx.y;
   for (uint32_t b = threadIdx.x; b < bins; b += threads) shared[b] = 0;
   __syncthreads();
-  const Range range = range_of(window, first, n, starts);
-  const uint32_t base = range.begin + blockIdx.x * tile_size;
-  if (base < range.end) {
-    for (uint32_t j = 0; j < items; j++) {
-      const uint32_t word = read(base + j * threads + threadIdx.x, first, range, keys);
-      if (is_entry(word)) atomicAdd(shared + (key_of(word) >> shift & (bins - 1)), 1u);
-    }
+  const uint32_t *window = digits + (uint64_t)blockIdx.y * n;
+  const uint32_t base = blockIdx.x * tile_size;
+CUZK_UNROLL
+  for (uint32_t j = 0; j < items; j++) {
+    const uint32_t i = base + j * threads + threadIdx.x;
+    const uint32_t size = i < n ? window[i] & 0x7fffffffu : 0;
+    rank_in(shared, (size - 1) >> shift & (bins - 1), size != 0);
   }
   __syncthreads();
   for (uint32_t b = threadIdx.x; b < bins; b += threads)
-    counts[((uint64_t)window * bins + b) * gridDim.x + blockIdx.x] = shared[b];
+    counts[((uint64_t)blockIdx.y * bins + b) * gridDim.x + blockIdx.x] = shared[b];
 }
 
-// offsets: the exclusive prefix sums of counts. key_high is added to the keys written, times the window.
+// offsets: the exclusive prefix sums of counts. Writes the keys' bits below `shift` and the signed point indices.
 extern "C" __global__ void __launch_bounds__(threads, 2)
-    sort_scatter(const uint32_t *keys, const uint32_t *values, uint32_t n, const uint32_t *starts, int first, uint32_t shift,
-                 uint32_t bits, const uint32_t *offsets, uint32_t *out_keys, uint32_t *out_values, uint32_t key_high,
-                 uint32_t reversed_bits) {
+    sort_scatter(const uint32_t *digits, uint32_t n, uint32_t shift, uint32_t bins, const uint32_t *offsets, uint16_t *out_keys,
+                 uint32_t *out_values, uint32_t reversed_bits) {
   extern __shared__ uint32_t shared[];
-  const uint32_t bins = 1u << bits, window = blockIdx.y;
-  const Range range = range_of(window, first, n, starts);
-  const uint32_t base = range.begin + blockIdx.x * tile_size;
-  if (base >= range.end) return;
-  uint32_t *scratch = shared;                // 33 words
-  uint32_t *bin_start = shared + 64;         // bins
-  uint32_t *bin_target = bin_start + bins;   // bins: where the bin's first entry goes, less bin_start
-  uint32_t *staged_keys = bin_target + bins, *staged_values = staged_keys + tile_size;
-  uint16_t *counters = reinterpret_cast<uint16_t *>(staged_values + tile_size);  // [warp][bin]
-  for (uint32_t b = threadIdx.x; b < bins * warps / 2; b += threads) reinterpret_cast<uint32_t *>(counters)[b] = 0;
+  uint32_t *scratch = shared, *counts = shared + 64, *targets = counts + bins;
+  uint32_t *staged_keys = targets + bins, *staged_values = staged_keys + tile_size;
+  for (uint32_t b = threadIdx.x; b < bins; b += threads) counts[b] = 0;
   __syncthreads();
-
-  const uint32_t lane = threadIdx.x & 31, warp = threadIdx.x / 32;
-  uint16_t *mine = counters + warp * bins;
-  uint32_t words[items], ranks[items / 2];  // two ranks a word
-CUZK_UNROLL
-  for (uint32_t j = 0; j < items; j++) words[j] = read(base + (warp * items + j) * 32 + lane, first, range, keys);
+  const uint32_t *window = digits + (uint64_t)blockIdx.y * n;
+  const uint32_t base = blockIdx.x * tile_size;
+  uint32_t ranks[items / 2];  // two ranks a word; digits are read twice, to leave registers for two blocks
 CUZK_UNROLL
   for (uint32_t j = 0; j < items; j++) {
-    const bool valid = is_entry(words[j]);
-    const uint32_t digit = key_of(words[j]) >> shift & (bins - 1);
-    const uint32_t peers = match(digit, valid, bits);
-    const uint32_t before = __popc(peers & ((1u << lane) - 1));
-    uint32_t old = 0;
-    if (valid) old = mine[digit];
-    __syncwarp();
-    if (valid && before == 0) mine[digit] = (uint16_t)(old + __popc(peers));
-    __syncwarp();
-    const uint32_t rank = old + before;
+    const uint32_t i = base + j * threads + threadIdx.x;
+    const uint32_t size = i < n ? window[i] & 0x7fffffffu : 0;
+    const uint32_t rank = rank_in(counts, (size - 1) >> shift & (bins - 1), size != 0);
     ranks[j / 2] = j % 2 ? ranks[j / 2] | rank << 16 : rank;
   }
   __syncthreads();
-
-  // Counters become positions within the bin; bins get their places in the tile.
-  uint32_t sums[2], both = 0;
-  for (uint32_t k = 0; k < 2; k++) {
-    const uint32_t b = threadIdx.x * 2 + k;
-    uint32_t sum = 0;
-    if (b < bins) {
-      for (uint32_t w = 0; w < warps; w++) {
-        const uint32_t c = counters[w * bins + b];
-        counters[w * bins + b] = (uint16_t)sum;
-        sum += c;
-      }
-    }
-    sums[k] = sum;
-    both += sum;
-  }
-  uint32_t total;
-  uint32_t place = block_exclusive(both, scratch, &total);
-  for (uint32_t k = 0; k < 2; k++) {
-    const uint32_t b = threadIdx.x * 2 + k;
-    if (b < bins) {
-      bin_start[b] = place;
-      bin_target[b] = offsets[((uint64_t)window * bins + b) * gridDim.x + blockIdx.x] - place;
-    }
-    place += sums[k];
-  }
-  __syncthreads();
+  const uint32_t total = place_bins(counts, targets, bins, scratch, [&](uint32_t b, uint32_t) {
+    return offsets[((uint64_t)blockIdx.y * bins + b) * gridDim.x + blockIdx.x];
+  });
 CUZK_UNROLL
   for (uint32_t j = 0; j < items; j++) {
-    if (!is_entry(words[j])) continue;
-    const uint32_t key = key_of(words[j]), digit = key >> shift & (bins - 1);
-    const uint32_t p = bin_start[digit] + mine[digit] + (ranks[j / 2] >> (16 * (j % 2)) & 0xffff);
-    const uint32_t i = base + (warp * items + j) * 32 + lane, index = i - range.begin;
-    staged_keys[p] = key;
-    staged_values[p] =
-        first ? (reversed_bits ? reverse_bits(index, reversed_bits) : index) | (words[j] & 0x80000000u) : values[i];
+    const uint32_t i = base + j * threads + threadIdx.x;
+    const uint32_t word = i < n ? window[i] : 0, size = word & 0x7fffffffu;
+    if (size == 0) continue;
+    const uint32_t p = counts[(size - 1) >> shift & (bins - 1)] + (ranks[j / 2] >> (16 * (j % 2)) & 0xffff);
+    staged_keys[p] = size - 1;
+    staged_values[p] = (reversed_bits ? reverse_bits(i, reversed_bits) : i) | (word & 0x80000000u);
   }
   __syncthreads();
   for (uint32_t p = threadIdx.x; p < total; p += threads) {
-    const uint32_t key = staged_keys[p], to = bin_target[key >> shift & (bins - 1)] + p;
-    out_keys[to] = key + key_high * window;
+    const uint32_t key = staged_keys[p], to = targets[key >> shift & (bins - 1)] + p;
+    out_keys[to] = (uint16_t)(key & ((1u << shift) - 1));
     out_values[to] = staged_values[p];
   }
+}
+
+// One block. starts[s] = where segment s begins, tiles[s] = its first tile, for s <= segments.
+extern "C" __global__ void __launch_bounds__(1024)
+    sort_segments(const uint32_t *offsets, uint32_t pitch, const uint32_t *total, uint32_t segments, uint32_t *starts, uint32_t *tiles) {
+  __shared__ uint32_t scratch[64];
+  uint32_t carry = 0;
+  for (uint32_t base = 0; base < segments; base += 1024) {
+    const uint32_t s = base + threadIdx.x;
+    uint32_t begin = 0, count = 0, sum;
+    if (s < segments) {
+      begin = offsets[(uint64_t)s * pitch];
+      const uint32_t end = s + 1 < segments ? offsets[(uint64_t)(s + 1) * pitch] : *total;
+      count = (end - begin + tile_size - 1) / tile_size;
+      starts[s] = begin;
+    }
+    const uint32_t before = block_exclusive(count, scratch, &sum);
+    if (s < segments) tiles[s] = carry + before;
+    carry += sum;
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) {
+    starts[segments] = *total;
+    tiles[segments] = carry;
+  }
+}
+
+// buckets[segment * bins + low bits] += their entries in a tile.
+extern "C" __global__ void __launch_bounds__(threads)
+    bucket_count(const uint16_t *keys, const uint32_t *starts, const uint32_t *tiles, uint32_t segments, uint32_t bins, uint32_t *buckets) {
+  extern __shared__ uint32_t shared[];
+  if (blockIdx.x >= tiles[segments]) return;
+  for (uint32_t b = threadIdx.x; b < bins; b += threads) shared[b] = 0;
+  __syncthreads();
+  const Segment segment = segment_of(blockIdx.x, starts, tiles, segments);
+CUZK_UNROLL
+  for (uint32_t j = 0; j < items; j++) {
+    const uint32_t i = segment.begin + j * threads + threadIdx.x;
+    rank_in(shared, i < segment.end ? keys[i] : 0, i < segment.end);
+  }
+  __syncthreads();
+  for (uint32_t b = threadIdx.x; b < bins; b += threads)
+    if (shared[b]) atomicAdd(buckets + (uint64_t)segment.number * bins + b, shared[b]);
+}
+
+// Values to their buckets. ends[b] starts as the begin of bucket b and becomes its end.
+extern "C" __global__ void __launch_bounds__(threads, 2)
+    bucket_scatter(const uint16_t *keys, const uint32_t *values, const uint32_t *starts, const uint32_t *tiles, uint32_t segments,
+                   uint32_t bins, uint32_t *ends, uint32_t *out) {
+  extern __shared__ uint32_t shared[];
+  if (blockIdx.x >= tiles[segments]) return;
+  uint32_t *scratch = shared, *counts = shared + 64, *targets = counts + bins, *staged_values = targets + bins;
+  uint16_t *staged_keys = reinterpret_cast<uint16_t *>(staged_values + tile_size);
+  for (uint32_t b = threadIdx.x; b < bins; b += threads) counts[b] = 0;
+  __syncthreads();
+  const Segment segment = segment_of(blockIdx.x, starts, tiles, segments);
+  uint32_t ranked[items];  // key and rank
+CUZK_UNROLL
+  for (uint32_t j = 0; j < items; j++) {
+    const uint32_t i = segment.begin + j * threads + threadIdx.x;
+    ranked[j] = i < segment.end ? keys[i] : 0;
+  }
+CUZK_UNROLL
+  for (uint32_t j = 0; j < items; j++)
+    ranked[j] |= rank_in(counts, ranked[j], segment.begin + j * threads + threadIdx.x < segment.end) << 16;
+  __syncthreads();
+  const uint32_t total = place_bins(counts, targets, bins, scratch, [&](uint32_t b, uint32_t count) {
+    return atomicAdd(ends + (uint64_t)segment.number * bins + b, count);
+  });
+CUZK_UNROLL
+  for (uint32_t j = 0; j < items; j++) {
+    const uint32_t i = segment.begin + j * threads + threadIdx.x;
+    if (i >= segment.end) continue;
+    const uint32_t key = ranked[j] & 0xffff, p = counts[key] + (ranked[j] >> 16);
+    staged_keys[p] = (uint16_t)key;
+    staged_values[p] = values[i];
+  }
+  __syncthreads();
+  for (uint32_t p = threadIdx.x; p < total; p += threads) out[targets[staged_keys[p]] + p] = staged_values[p];
 }
 
 // ---- exclusive prefix sums of n words, in place, in three launches ----
@@ -224,23 +290,5 @@ extern "C" __global__ void __launch_bounds__(256) scan_add(uint32_t *data, uint6
   for (uint32_t j = 0; j < 16; j++) {
     const uint64_t i = base + j * 256 + threadIdx.x;
     if (i < n) data[i] += add;
-  }
-}
-
-// starts[w] = where window w's entries begin, starts[windows] = how many there are.
-extern "C" __global__ void sort_starts(const uint32_t *offsets, uint64_t pitch, const uint32_t *total, uint32_t windows, uint32_t *starts) {
-  const uint32_t w = threadIdx.x;
-  if (w < windows) starts[w] = offsets[w * pitch];
-  if (w == windows) starts[w] = *total;
-}
-
-// begin[b], end[b] of every bucket that occurs; the others keep what they had (0, 0).
-extern "C" __global__ void __launch_bounds__(256)
-    bucket_bounds(const uint32_t *keys, const uint32_t *starts, uint32_t windows, uint32_t *begin, uint32_t *end) {
-  const uint32_t total = starts[windows];
-  for (uint32_t i = blockIdx.x * 256 + threadIdx.x; i < total; i += gridDim.x * 256) {
-    const uint32_t key = keys[i];
-    if (i == 0 || keys[i - 1] != key) begin[key] = i;
-    if (i + 1 == total || keys[i + 1] != key) end[key] = i + 1;
   }
 }

@@ -1,6 +1,6 @@
 """Multi-scalar multiplication on a GPU, by buckets (Pippenger), all windows together.
 
-digits → radix sort by (window, bucket) → tasks of equal length → bucket sums (XYZZ) → row and column sums → result. The algorithms
+digits → sort by window and bucket → tasks of equal length → bucket sums (XYZZ) → row and column sums → result. The algorithms
 are described in kernels/msm/: digits_cuda.hpp, sort.cu, tasks_cuda.hpp, reduce.cu.
 
 After the sort, windows are taken in a few groups, the highest first, each on a stream of its own and with a lower priority than the
@@ -26,7 +26,6 @@ _SCAN_TILE = 4096
 _FAN_IN_LOG = 4  # as in tasks_cuda.hpp
 _LEVELS = 7
 _LONGEST_PIECE = 64
-_MOST_BITS_A_PASS = 10
 _FOLD = 16
 
 
@@ -69,18 +68,14 @@ class Shape:
         return tuple((end - size, size) for end, size in zip(ends, sizes, strict=True))
 
     @property
-    def passes(self) -> tuple[int, ...]:
-        """Bits of each pass of the sort, lowest first."""
-        count = -(-self.buckets_log // _MOST_BITS_A_PASS)
-        return tuple((self.buckets_log + k) // count for k in range(count))
+    def low_bits(self) -> int:
+        """Bits of a bucket's number that the second partition of the sort goes by."""
+        return self.buckets_log // 2
 
-
-def _priorities() -> tuple[int, int]:
-    """Lowest and highest priority of a stream; higher ones are smaller numbers."""
-    lowest, highest = cupy.cuda.runtime.deviceGetStreamPriorityRange() if hasattr(
-        cupy.cuda.runtime, "deviceGetStreamPriorityRange"
-    ) else (0, -5)
-    return int(lowest), int(highest)
+    @property
+    def segments(self) -> int:
+        """Parts of the first partition: windows times values of the high bits."""
+        return self.windows << (self.buckets_log - self.low_bits)
 
 
 def shape(curve: Curve, n: int, bits: int | None = None, longest: int | None = None) -> Shape:
@@ -113,15 +108,14 @@ class Msm:
         self._digits = Program("msm/digits.cu", (f"-DCUZK_FIELD={name}Fr",))
         self._sort = Program("msm/sort.cu")
         self._tasks = Program("msm/tasks.cu")
-        resident = blocks or ({1: 3, 2: 2}[group] if curve.limbs == 6 else {1: 4, 2: 4}[group])
-        self._accumulate = Program("msm/accumulate.cu", (*options, f"-DCUZK_BLOCKS={resident}"))
+        # Blocks a multiprocessor that leave enough registers: measured on an H200.
+        resident = {(6, 1): 3, (6, 2): 2, (4, 1): 4, (4, 2): 4}[curve.limbs, group]
+        self._accumulate = Program("msm/accumulate.cu", (*options, f"-DCUZK_BLOCKS={blocks or resident}"))
         self._reduce = Program("msm/reduce.cu", (*options, f"-DCUZK_BLOCKS={resident}"))
         self._fixed = Program("msm/fixed.cu", options)
         self._groups = groups
-        lowest, highest = _priorities()
-        self._streams = [
-            cupy.cuda.Stream(non_blocking=True, priority=min(highest + k, lowest)) for k in range(max(groups, 1))
-        ]
+        # CUDA takes a priority out of its range as the nearest one in it.
+        self._streams = [cupy.cuda.Stream(non_blocking=True, priority=min(k - 5, 0)) for k in range(groups)]
 
     # ---- the phases ----
 
@@ -144,46 +138,34 @@ class Msm:
         return sums[blocks:]
 
     def sort(self, digits: Any, form: Shape, reversed_bits: int = 0) -> tuple[Any, Any, Any]:
-        """Keys (window and bucket), entries (point index, sign in bit 31), both sorted, and the start of each window with the
-        total number at the end."""
+        """Entries (point index, sign in bit 31) ordered by window and bucket, and where those of each bucket begin and end."""
+        launch, program = self._kernels.launch, self._sort
         tiles = -(-form.n // _TILE)
-        starts = cupy.empty(form.windows + 1, dtype=np.uint32)
-        keys, values = digits, digits
-        shift = 0
-        for number, bits in enumerate(form.passes):
-            first, last = number == 0, number == len(form.passes) - 1
-            bins = 1 << bits
-            counts = cupy.empty(form.windows * bins * tiles, dtype=np.uint32)
-            common = (np.uint32(form.n), starts, np.int32(first), np.uint32(shift), np.uint32(bits))
-            grid = (tiles, form.windows)
-            self._kernels.launch(self._sort, "sort_count", grid, 512, (keys, *common, counts), shared=4 * bins)
-            total = self._scan(counts)
-            if first:
-                arguments = (counts, np.uint64(bins * tiles), total, np.uint32(form.windows), starts)
-                self._kernels.launch(self._sort, "sort_starts", 1, 128, arguments)
-            out_keys = cupy.empty(form.entries, dtype=np.uint32)
-            out_values = cupy.empty(form.entries, dtype=np.uint32)
-            high = np.uint32(1 << form.buckets_log if last else 0)
-            self._kernels.launch(
-                self._sort,
-                "sort_scatter",
-                grid,
-                512,
-                (keys, values, *common, counts, out_keys, out_values, high, np.uint32(reversed_bits)),
-                shared=4 * (64 + 2 * bins + 2 * _TILE) + 2 * 16 * bins,
-            )
-            keys, values = out_keys, out_values
-            shift += bits
-        return keys, values, starts
-
-    def bounds(self, keys: Any, starts: Any, form: Shape) -> tuple[Any, Any]:
-        """Where the entries of each bucket begin and end in the sorted list."""
+        low, segments = form.low_bits, form.segments
+        bins = segments // form.windows
+        counts = cupy.empty(segments * tiles, dtype=np.uint32)
+        words = (np.uint32(form.n), np.uint32(low), np.uint32(bins))
+        grid = (tiles, form.windows)
+        launch(program, "sort_count", grid, 512, (digits, *words, counts), shared=4 * bins)
+        total = self._scan(counts)
+        keys = cupy.empty(form.entries, dtype=np.uint16)
+        values = cupy.empty(form.entries, dtype=np.uint32)
+        arguments = (digits, *words, counts, keys, values, np.uint32(reversed_bits))
+        launch(program, "sort_scatter", grid, 512, arguments, shared=4 * (64 + 2 * bins + 2 * _TILE))
+        starts = cupy.empty(segments + 1, dtype=np.uint32)
+        first_tiles = cupy.empty(segments + 1, dtype=np.uint32)
+        arguments = (counts, np.uint32(tiles), total, np.uint32(segments), starts, first_tiles)
+        launch(program, "sort_segments", 1, 1024, arguments)
+        most_tiles = form.entries // _TILE + segments
         begin = cupy.zeros(form.buckets, dtype=np.uint32)
-        end = cupy.zeros(form.buckets, dtype=np.uint32)
-        grid = min(-(-form.entries // 256), 132 * 32)
-        arguments = (keys, starts, np.uint32(form.windows), begin, end)
-        self._kernels.launch(self._sort, "bucket_bounds", grid, 256, arguments)
-        return begin, end
+        common = (starts, first_tiles, np.uint32(segments), np.uint32(1 << low))
+        launch(program, "bucket_count", most_tiles, 512, (keys, *common, begin), shared=4 << low)
+        self._scan(begin)
+        end = begin.copy()
+        out = cupy.empty(form.entries, dtype=np.uint32)
+        shared = 4 * (64 + (2 << low)) + 6 * _TILE
+        launch(program, "bucket_scatter", most_tiles, 512, (keys, values, *common, end, out), shared=shared)
+        return out, begin, end
 
     def tasks(self, begin: Any, end: Any, form: Shape, sums: Any) -> tuple[Any, Any, Any]:
         """Tasks, the counters (tasks, slots, long buckets, 0, groups of each level) and the groups of each level, of the buckets of
@@ -279,9 +261,8 @@ class Msm:
         form = form or shape(self.curve, n)
         out = cupy.empty(self.sum_bytes, dtype=np.uint8)
         digits = self.digits(scalars, form)
-        keys, values, starts = self.sort(digits, form, reversed_bits)
-        begin, end = self.bounds(keys, starts, form)
-        del digits, keys
+        values, begin, end = self.sort(digits, form, reversed_bits)
+        del digits
         parts = []
         for first, count in form.groups(self._groups):
             part = replace(form, windows=count)
