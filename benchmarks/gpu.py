@@ -80,26 +80,24 @@ def bench_ntt(kernels: Kernels, sizes: tuple[int, ...] = (20, 22, 24, 26, 27), t
             )
         for name, times in rows.items():
             print(f"| {curve.name} {name} |" + "".join(f" {t:.3f} |" for t in times), flush=True)
-        if try_plans and curve is BLS12_381:
-            compare_plans(kernels, curve, data, transform)
+        if try_plans:
+            compare_plans(curve, data, transform)
 
 
-def compare_plans(kernels: Kernels, curve: Curve, data: Any, default: ntt.Ntt) -> None:
-    """Other splits and other register budgets, for tuning."""
-    others = [default, ntt.Ntt(kernels, curve, 4, 256, 3, 2), ntt.Ntt(kernels, curve, 4, 256, 2, 3), ntt.Ntt(kernels, curve, 4, 512, 2, 2)]
-    for transform, name in zip(others, ("256 4 2", "256 3 2", "256 2 3", "512 2 2"), strict=True):
-        transform.table, transform.log_n = default.table, default.log_n
-        for k, most, columns, tile in (
-            (20, 10, 0, 10), (20, 7, 2, 10), (20, 7, 3, 10), (20, 10, 1, 11), (24, 8, 2, 10), (24, 6, 3, 9), (24, 6, 2, 8), (24, 8, 3, 11),
-            (27, 9, 1, 10), (27, 9, 2, 11), (27, 7, 3, 10),
-        ):
-            if tile == 11 and name[:3] == "256" and name[-1] == "2":
-                continue
-            steps = ntt.plan(k, most, columns, tile)
+def compare_plans(curve: Curve, data: Any, transform: ntt.Ntt) -> None:
+    """Other splits into passes, for tuning."""
+    for k, cases in (
+        (20, ((8, 1), (8, 2), (8, 3), (5, 3), (5, 4), (10, 0), (6, 3))),
+        (22, ((8, 2), (8, 1), (6, 3), (6, 2))),
+        (24, ((7, 3), (7, 4), (7, 2), (9, 2))),
+        (27, ((7, 3), (7, 2), (8, 2))),
+    ):
+        for most, columns in cases:
+            steps = ntt.plan(k, most, columns)
             part = data[: 1 << k]
             ms = timed(lambda: transform.run(part, passes=steps))  # noqa: B023
             back = timed(lambda: transform.run(part, passes=steps, in_reversed=True))  # noqa: B023
-            print(f"{name}: 2^{k} {[(s.bits, s.columns) for s in steps]}: {ms:.3f} {back:.3f}")
+            print(f"{curve.name} 2^{k} {[(s.bits, s.columns) for s in steps]}: {ms:.3f} {back:.3f}")
 
 
 def dot(kernels: Kernels, curve: Curve, a: Any, b: Any) -> int:
@@ -159,9 +157,7 @@ def bench_msm(kernels: Kernels, cases: tuple[tuple[Curve, int, tuple[int, ...]],
 
 def compare_settings(kernels: Kernels, curve: Curve, group: int, points: Any, scalars: Any) -> None:
     """Other numbers of groups and resident blocks, for tuning."""
-    settings = [{"groups": k} for k in (1, 2, 3, 6)]
-    if group == 2:
-        settings += [{"blocks": k} for k in ((3,) if curve.limbs == 6 else (3, 5))]
+    settings = [{"groups": k} for k in (1, 2, 3, 4)]
     for setting in settings:
         other = msm.Msm(kernels, curve, group, **setting)
         print(f"    {setting}: {timed(lambda: other.run(points, scalars)):.2f}", end="")  # noqa: B023

@@ -19,7 +19,11 @@ CUZK_INLINE const char *at(const char *sums, uint64_t i) { return sums + i * sum
 CUZK_INLINE char *at(char *sums, uint64_t i) { return sums + i * sum_bytes; }
 
 // A call, with the operands in local memory: that costs nothing beside 14 multiplications, and it is compiled once.
-__noinline__ void add(Sum &a, const Sum &b, bool active) { add_converged(a, b, active); }
+// Where a whole warp has nothing to add, as in the empty buckets of a skewed MSM, it adds nothing.
+__noinline__ void add(Sum &a, const Sum &b, bool active) {
+  const bool infinite = b.is_infinity();
+  if (any_of_warp(active && !infinite)) add_converged(a, b, active);
+}
 
 }  // namespace
 
@@ -41,13 +45,24 @@ extern "C" __global__ void __launch_bounds__(128, CUZK_BLOCKS) msm_merge(const G
 }
 
 // out[o] = sum over i < count of in[(o / inner) * inner * count + o % inner + i * inner], for o < n.
+struct Fold {
+  const char *in;
+  char *out;
+  uint32_t n, count, inner;
+};
+
+// One level of the row sums (blockIdx.y = 0) and of the column sums (1).
 extern "C" __global__ void __launch_bounds__(128, CUZK_BLOCKS)
-    msm_fold(const char *in, char *out, uint32_t n, uint32_t count, uint32_t inner) {
-  const uint32_t o = (blockIdx.x * 128 + threadIdx.x) / lanes, k = o < n ? o : n - 1;
-  const uint64_t base = (uint64_t)(k / inner) * inner * count + k % inner;
-  Sum sum = load_sum(at(in, base));
-  for (uint32_t i = 1; i < count; i++) add(sum, load_sum(at(in, base + (uint64_t)i * inner)), true);
-  if (o < n) store_sum(at(out, o), sum);
+    msm_fold(const char *row_in, char *row_out, uint32_t rows, uint32_t row_count, const char *column_in, char *column_out,
+             uint32_t columns, uint32_t column_count, uint32_t column_inner) {
+  const Fold fold = blockIdx.y == 0 ? Fold{row_in, row_out, rows, row_count, 1}
+                                    : Fold{column_in, column_out, columns, column_count, column_inner};
+  if (blockIdx.x * 128 / lanes >= fold.n) return;
+  const uint32_t o = (blockIdx.x * 128 + threadIdx.x) / lanes, k = o < fold.n ? o : fold.n - 1;
+  const uint64_t base = (uint64_t)(k / fold.inner) * fold.inner * fold.count + k % fold.inner;
+  Sum sum = load_sum(at(fold.in, base));
+  for (uint32_t i = 1; i < fold.count; i++) add(sum, load_sum(at(fold.in, base + (uint64_t)i * fold.inner)), true);
+  if (o < fold.n) store_sum(at(fold.out, o), sum);
 }
 
 // Sum of the block's sums, in thread 0 (and its pair); scratch holds one sum a worker. Workers: a power of two, whole warps.
@@ -62,12 +77,15 @@ CUZK_INLINE void sum_of_block(Sum &sum, char *scratch, uint32_t workers) {
 }
 
 // out[window * (log + 1) + k] = sum of in[window * 2^log + i] over i with bit k set, for k < log; over all i for k = log.
-// Grid (log + 1, windows), 64 summing threads a block.
-extern "C" __global__ void __launch_bounds__(64 * lanes) msm_bits(const char *in, char *out, uint32_t log) {
+// Grid (bits, windows, 2): rows, then columns; 64 summing threads or pairs a block.
+extern "C" __global__ void __launch_bounds__(64 * lanes)
+    msm_bits(const char *rows, char *row_out, uint32_t row_log, const char *columns, char *column_out, uint32_t column_log) {
   constexpr uint32_t workers = 64;
   __shared__ alignas(16) char scratch[workers * sum_bytes];
-  const uint32_t t = threadIdx.x / lanes, k = blockIdx.x;
-  const char *window = at(in, (uint64_t)blockIdx.y << log);
+  const uint32_t t = threadIdx.x / lanes, k = blockIdx.x, log = blockIdx.z ? column_log : row_log;
+  if (k > log) return;
+  const char *window = at(blockIdx.z ? columns : rows, (uint64_t)blockIdx.y << log);
+  char *out = at(blockIdx.z ? column_out : row_out, (uint64_t)blockIdx.y * (log + 1) + k);
   const uint32_t n = k < log ? 1u << (log - 1) : 1u << log;
   Sum sum = Sum::infinity();
   for (uint32_t base = 0; base < n; base += workers) {
@@ -76,7 +94,7 @@ extern "C" __global__ void __launch_bounds__(64 * lanes) msm_bits(const char *in
     add(sum, load_sum(at(window, i)), base + t < n);
   }
   sum_of_block(sum, scratch, workers);
-  if (t == 0) store_sum(at(out, (uint64_t)blockIdx.y * (log + 1) + k), sum);
+  if (t == 0) store_sum(out, sum);
 }
 
 // out[window] from the bit sums of its 2^row_log rows and 2^column_log columns: each is doubled in a thread of its own, then all are

@@ -26,7 +26,7 @@ _SCAN_TILE = 4096
 _FAN_IN_LOG = 4  # as in tasks_cuda.hpp
 _LEVELS = 7
 _LONGEST_PIECE = 64
-_FOLD = 16
+_MANY = 1 << 20  # sums that keep a device busy eight at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +109,9 @@ class Msm:
         self._sort = Program("msm/sort.cu")
         self._tasks = Program("msm/tasks.cu")
         # Blocks a multiprocessor that leave enough registers: measured on an H200.
-        resident = {(6, 1): 3, (6, 2): 2, (4, 1): 4, (4, 2): 4}[curve.limbs, group]
+        resident = {(6, 1): 3, (6, 2): 2, (4, 1): 4, (4, 2): 3}[curve.limbs, group]
         self._accumulate = Program("msm/accumulate.cu", (*options, f"-DCUZK_BLOCKS={blocks or resident}"))
-        self._reduce = Program("msm/reduce.cu", (*options, f"-DCUZK_BLOCKS={resident}"))
+        self._reduce = Program("msm/reduce.cu", (*options, f"-DCUZK_BLOCKS={2 if curve.limbs == 6 else 3}"))
         self._fixed = Program("msm/fixed.cu", options)
         self._groups = groups
         # CUDA takes a priority out of its range as the nearest one in it.
@@ -205,30 +205,36 @@ class Msm:
             pieces = -(-pieces >> _FAN_IN_LOG)
             level += 1
 
-    def _fold(self, sums: Any, n: int, count: int, inner: int) -> Any:
-        """Sums over an axis of length ``count``, of which ``inner`` elements stand side by side; ``n`` input elements."""
-        while count > 1:
-            step = min(_FOLD, count)
-            n //= step
-            out = cupy.empty(n * self.sum_bytes, dtype=np.uint8)
-            arguments = (sums, out, np.uint32(n), np.uint32(step), np.uint32(inner))
-            self._kernels.launch(self._reduce, "msm_fold", -(-n * self._lanes // 128), 128, arguments)
-            sums = out
-            count //= step
-        return sums
+    def _fold(self, sums: Any, form: Shape, row_log: int, column_log: int) -> tuple[Any, Any]:
+        """Sums of the rows and of the columns of each window's buckets. Few additions a thread: the levels are short, and independent
+        threads are many."""
+        data, sizes, left = [sums, sums], [form.buckets] * 2, [column_log, row_log]
+        while any(left):
+            steps = [min(x, 3 if n >= _MANY else 2) for x, n in zip(left, sizes, strict=True)]
+            words: list[Any] = []
+            out = list(data)
+            for k in range(2):
+                sizes[k] >>= steps[k]
+                if steps[k]:
+                    out[k] = cupy.empty(sizes[k] * self.sum_bytes, dtype=np.uint8)
+                words += [data[k], out[k], np.uint32(sizes[k] if steps[k] else 0), np.uint32(1 << steps[k])]
+                left[k] -= steps[k]
+            grid = (-(-max(sizes) * self._lanes // 128), 2)
+            self._kernels.launch(self._reduce, "msm_fold", grid, 128, (*words, np.uint32(1 << column_log)))
+            data = out
+        return data[0], data[1]
 
     def reduce(self, sums: Any, form: Shape) -> Any:
         """The sums of the windows, XYZZ."""
         column_log = form.buckets_log // 2
         row_log = form.buckets_log - column_log
-        rows = self._fold(sums, form.buckets, 1 << column_log, 1)
-        columns = self._fold(sums, form.buckets, 1 << row_log, 1 << column_log)
-        bits = []
-        for data, log in ((rows, row_log), (columns, column_log)):
+        words: list[Any] = []
+        for data, log in zip(self._fold(sums, form, row_log, column_log), (row_log, column_log), strict=True):
             out = cupy.empty((log + 1) * form.windows * self.sum_bytes, dtype=np.uint8)
-            grid = (log + 1, form.windows)
-            self._kernels.launch(self._reduce, "msm_bits", grid, 64 * self._lanes, (data, out, np.uint32(log)))
-            bits.append(out)
+            words += [data, out, np.uint32(log)]
+        grid = (max(row_log, column_log) + 1, form.windows, 2)
+        self._kernels.launch(self._reduce, "msm_bits", grid, 64 * self._lanes, words)
+        bits = [words[1], words[4]]
         out = cupy.empty(form.windows * self.sum_bytes, dtype=np.uint8)
         arguments = (*bits, np.uint32(row_log), np.uint32(column_log), out)
         self._kernels.launch(self._reduce, "msm_window", form.windows, 32 * self._lanes, arguments)
