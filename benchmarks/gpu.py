@@ -1,10 +1,12 @@
-"""Times of the GPU's operations: median of 7 runs after 2 warm-ups, by CUDA events. Usage: python benchmarks/gpu.py [ff] [ntt] [msm]"""
+"""Times of the GPU's operations: median of 7 runs after 2 warm-ups, by CUDA events. Usage: python benchmarks/gpu.py
+[ff] [ntt] [msm]"""
 
 from __future__ import annotations
 
 import statistics
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +57,7 @@ def bench_fields(kernels: Kernels) -> None:
             data[:, limbs - 1] &= np.uint64((1 << 56) - 1)
             program = fields.field_program(curve, field)
             arguments = (np.int32(op), data, np.int32(rounds))
-            ms = timed(lambda: kernels.launch(program, "field_throughput", threads // 256, 256, arguments))
+            ms = timed(partial(kernels.launch, program, "field_throughput", threads // 256, 256, arguments))
             print(f"| {curve.name} {field} {name} | {threads * rounds * 2 / ms / 1e6:.1f} |", flush=True)
 
 
@@ -67,17 +69,14 @@ def bench_ntt(kernels: Kernels, sizes: tuple[int, ...] = (20, 22, 24, 26, 27), t
         rows: dict[str, list[float]] = {}
         for k in sizes:
             part = data[: 1 << k]
-            rows.setdefault("natural to reversed", []).append(timed(lambda: transform.run(part)))
-            rows.setdefault("reversed to natural", []).append(timed(lambda: transform.run(part, in_reversed=True)))
-            rows.setdefault("inverse, reversed to natural, scaled", []).append(
-                timed(lambda: transform.run(part, inverse=True, in_reversed=True))
-            )
-            rows.setdefault("coset extension, reversed", []).append(
-                timed(lambda: transform.coset_extend_reversed(part, scale=False))
-            )
-            rows.setdefault("coset extension, natural", []).append(
-                timed(lambda: transform.coset_extend(part, scale=False))
-            )
+            for name, action in (
+                ("natural to reversed", partial(transform.run, part)),
+                ("reversed to natural", partial(transform.run, part, in_reversed=True)),
+                ("inverse, reversed to natural, scaled", partial(transform.run, part, inverse=True, in_reversed=True)),
+                ("coset extension, reversed", partial(transform.coset_extend_reversed, part, scale=False)),
+                ("coset extension, natural", partial(transform.coset_extend, part, scale=False)),
+            ):
+                rows.setdefault(name, []).append(timed(action))
         for name, times in rows.items():
             print(f"| {curve.name} {name} |" + "".join(f" {t:.3f} |" for t in times), flush=True)
         if try_plans:
@@ -95,8 +94,8 @@ def compare_plans(curve: Curve, data: Any, transform: ntt.Ntt) -> None:
         for most, columns in cases:
             steps = ntt.plan(k, most, columns)
             part = data[: 1 << k]
-            ms = timed(lambda: transform.run(part, passes=steps))  # noqa: B023
-            back = timed(lambda: transform.run(part, passes=steps, in_reversed=True))  # noqa: B023
+            ms = timed(partial(transform.run, part, passes=steps))
+            back = timed(partial(transform.run, part, passes=steps, in_reversed=True))
             print(f"{curve.name} 2^{k} {[(s.bits, s.columns) for s in steps]}: {ms:.3f} {back:.3f}")
 
 
@@ -146,12 +145,16 @@ def bench_msm(kernels: Kernels, cases: tuple[tuple[Curve, int, tuple[int, ...]],
                     reference.generator(curve, group), dot(kernels, curve, scalars, factors[:n]), curve.q
                 )
                 right = summer.to_affine(total) == reference.flat(known, group)
-                ms = timed(lambda: summer.run(points, scalars))
+                ms = timed(partial(summer.run, points, scalars))
                 print(f"| {curve.name} G{group} 2^{k} {kind} | c={form.bits} | {ms:.2f} | {right} |", flush=True)
                 if phases and kind == "uniform":
                     compare_settings(kernels, curve, group, points, scalars)
-                    print("    " + " ".join(f"{a} {b:.2f}" for a, b in msm_phases(summer, points, scalars, form)), flush=True)
+                    print(
+                        "    " + " ".join(f"{a} {b:.2f}" for a, b in msm_phases(summer, points, scalars, form)),
+                        flush=True,
+                    )
         del points, factors
+        print(f"peak memory of CuPy's pool: {cupy.get_default_memory_pool().total_bytes() / 2**30:.2f} GiB")
         cupy.get_default_memory_pool().free_all_blocks()
 
 
@@ -160,7 +163,7 @@ def compare_settings(kernels: Kernels, curve: Curve, group: int, points: Any, sc
     settings = [{"groups": k} for k in (1, 2, 3, 4)]
     for setting in settings:
         other = msm.Msm(kernels, curve, group, **setting)
-        print(f"    {setting}: {timed(lambda: other.run(points, scalars)):.2f}", end="")  # noqa: B023
+        print(f"    {setting}: {timed(partial(other.run, points, scalars)):.2f}", end="")
     print()
 
 
@@ -174,12 +177,12 @@ def msm_phases(summer: msm.Msm, points: Any, scalars: Any, form: msm.Shape) -> l
     out = cupy.empty(summer.sum_bytes, dtype=np.uint8)
     print("    totals", totals.get().tolist(), "buckets", form.buckets)
     return [
-        ("digits", timed(lambda: summer.digits(scalars, form))),
-        ("sort", timed(lambda: summer.sort(digits, form))),
-        ("tasks", timed(lambda: summer.tasks(begin, end, form, sums))),
-        ("accumulate", timed(lambda: summer.accumulate(tasks, totals, groups, values, points, form, sums))),
-        ("reduce", timed(lambda: summer.reduce(sums, form))),
-        ("total", timed(lambda: summer.total(windows, form, True, out))),
+        ("digits", timed(partial(summer.digits, scalars, form))),
+        ("sort", timed(partial(summer.sort, digits, form))),
+        ("tasks", timed(partial(summer.tasks, begin, end, form, sums))),
+        ("accumulate", timed(partial(summer.accumulate, tasks, totals, groups, values, points, form, sums))),
+        ("reduce", timed(partial(summer.reduce, sums, form))),
+        ("total", timed(partial(summer.total, windows, form, True, out))),
     ]
 
 
@@ -193,7 +196,12 @@ def main() -> None:
     if "ntt" in wanted:
         bench_ntt(kernels, try_plans="plans" in wanted)
     if "msm" in wanted:
-        cases = ((BLS12_381, 1, (20, 22, 24)), (BN254, 1, (20, 22, 24)), (BLS12_381, 2, (20, 22)), (BN254, 2, (20, 22)))
+        cases = (
+            (BLS12_381, 1, (16, 18, 20, 22, 24, 26)),
+            (BN254, 1, (16, 18, 20, 22, 24, 26)),
+            (BLS12_381, 2, (18, 20, 22)),
+            (BN254, 2, (18, 20, 22)),
+        )
         bench_msm(kernels, cases, "phases" in wanted)
 
 

@@ -1,7 +1,8 @@
-// Additions that all threads of a warp make together, whatever their operands: exceptional cases are selected, not branched to.
+// Additions that all threads of a warp make together, whatever their operands: exceptional cases are selected, not
+// branched to.
 //
-// Same formulas and same results as point.hpp. `active` false leaves the sum as it is. Predicates of field elements are taken
-// before they are combined: a skipped operand of && would be an operation that only some threads come to.
+// Same formulas and same results as point.hpp. `active` false leaves the sum as it is. Predicates of field elements
+// are taken before they are combined: a skipped operand of && would be an operation that only some threads come to.
 #pragma once
 #include "../ff/fp2_pair_cuda.hpp"
 #include "point.hpp"
@@ -20,7 +21,8 @@ static CUZK_INLINE uint32_t most_of_warp(uint32_t x) {
 
 template <class F>
 CUZK_INLINE Xyzz<F> select(bool first, const Xyzz<F> &a, const Xyzz<F> &b) {
-  return {F::select(first, a.x, b.x), F::select(first, a.y, b.y), F::select(first, a.zz, b.zz), F::select(first, a.zzz, b.zzz)};
+  return {F::select(first, a.x, b.x), F::select(first, a.y, b.y), F::select(first, a.zz, b.zz),
+          F::select(first, a.zzz, b.zzz)};
 }
 
 template <class F>
@@ -71,13 +73,15 @@ CUZK_INLINE void add_converged(Xyzz<F> &s, const Xyzz<F> &b, bool active) {
   s = select(keep, s, sum);
 }
 
-// ---- one sum held by the four threads (or pairs) of a team, a product each: the chain of doublings at the end of an MSM ----
+// ---- one sum held by the four threads (or pairs) of a team, a product each: the chain of doublings at the end of an
+// MSM ----
 
 // The value that member `member` of this thread's team holds.
 template <class F>
 CUZK_INLINE F of_member(const F &x, int member) {
   constexpr int words = sizeof(F) / 4;
-  const int source = (int)(threadIdx.x & 31 & ~(4u * F::lanes - 1)) + member * F::lanes + (int)(threadIdx.x & (F::lanes - 1));
+  const int team = (int)(threadIdx.x & 31 & ~(4u * F::lanes - 1)), lane = (int)(threadIdx.x & (F::lanes - 1));
+  const int source = team + member * F::lanes + lane;
   F r;
   const uint32_t *from = reinterpret_cast<const uint32_t *>(&x);
   uint32_t *to = reinterpret_cast<uint32_t *>(&r);

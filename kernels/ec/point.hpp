@@ -1,7 +1,8 @@
 // Points of y^2 = x^3 + b (a = 0: both curves, both groups) over a field F of the concept in ff/fp.hpp.
 //
-// Formulas: explicit-formulas database, short Weierstrass, XYZZ coordinates with a = 0 (add-2008-s, madd-2008-s, dbl-2008-s-1,
-// mdbl-2008-s-1). All functions are exact for every input: equal, opposite and infinite operands included.
+// Formulas: explicit-formulas database, short Weierstrass, XYZZ coordinates with a = 0 (add-2008-s, madd-2008-s,
+// dbl-2008-s-1, mdbl-2008-s-1). All functions are exact for every input: equal, opposite and infinite operands
+// included.
 #pragma once
 #include "../ff/config.hpp"
 
@@ -28,7 +29,8 @@ struct Affine {
     y.store(static_cast<char *>(p) + F::bytes);
   }
   CUZK_HD CUZK_INLINE bool is_infinity() const {
-    const bool x_is_zero = x.is_zero(), y_is_zero = y.is_zero();  // both, since a field may take several threads to answer
+    // Both are asked: a field may take several threads to answer.
+    const bool x_is_zero = x.is_zero(), y_is_zero = y.is_zero();
     return x_is_zero && y_is_zero;
   }
   CUZK_HD CUZK_INLINE Affine operator-() const { return {x, -y}; }

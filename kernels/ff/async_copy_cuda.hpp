@@ -1,4 +1,5 @@
-// Copies from global to shared memory that bypass registers, where the device has them (from compute capability 8.0 on).
+// Copies from global to shared memory that bypass registers, where the device has them (from compute capability 8.0
+// on).
 #pragma once
 #include "fp_cuda.hpp"
 

@@ -1,7 +1,7 @@
 // 32-bit additions and multiply-adds with a carry flag: PTX on the device, the same functions in C++ on the host.
 //
-// Names follow PTX: a leading `c` after the operation reads the flag, a trailing `_cc` writes it. The device's flag lives between
-// consecutive calls only, so chains are written without anything in between that may touch it.
+// Names follow PTX: a leading `c` after the operation reads the flag, a trailing `_cc` writes it. The device's flag
+// lives between consecutive calls only, so chains are written without anything in between that may touch it.
 #pragma once
 #include "config.hpp"
 
@@ -33,8 +33,8 @@ CUZK_CARRY_3(mad_lo_cc, "mad.lo.cc.u32")
 CUZK_CARRY_3(madc_lo_cc, "madc.lo.cc.u32")
 CUZK_CARRY_3(madc_hi_cc, "madc.hi.cc.u32")
 CUZK_CARRY_3(madc_hi, "madc.hi.u32")
-// -a, in a way that ptxas does not fold into the multiplications that follow: folded, their low and high halves are no longer
-// fused into one instruction.
+// -a, in a way that ptxas does not fold into the multiplications that follow: folded, their low and high halves are
+// no longer fused into one instruction.
 static CUZK_INLINE uint32_t negative(uint32_t a) {
   uint32_t r;
   asm volatile("{.reg .u32 t; not.b32 t, %1; add.u32 %0, t, 1;}" : "=r"(r) : "r"(a));

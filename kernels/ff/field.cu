@@ -5,7 +5,8 @@ using namespace cuzk::CUZK_PATH;
 using F = CUZK_FIELD;
 
 // op as cuzk_op in cuzk.h.
-extern "C" __global__ void __launch_bounds__(128) field_op(int op, char *out, const char *a, const char *b, uint64_t n) {
+extern "C" __global__ void __launch_bounds__(128)
+    field_op(int op, char *out, const char *a, const char *b, uint64_t n) {
   for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < n; i += (uint64_t)gridDim.x * blockDim.x) {
     const F x = F::load(a + i * F::bytes);
     F r = x;

@@ -1,10 +1,11 @@
 // Fq2 = Fq[u] / (u^2 + 1) spread over two neighbouring threads: the even one holds c0, the odd one c1.
 //
-// A point of G2 then takes as many registers a thread as one of G1. Both threads of a pair take the same branches, because every
-// predicate is one of the whole element.
+// A point of G2 then takes as many registers a thread as one of G1. Both threads of a pair take the same branches,
+// because every predicate is one of the whole element.
 //
-// With `converged`, all 32 threads of a warp must come to every operation together; otherwise only the pair. The exchange of a
-// pair alone costs several instructions a word, so hot code keeps its warps together (ec/converged_cuda.hpp).
+// With `converged`, all 32 threads of a warp must come to every operation together; otherwise only the pair. The
+// exchange of a pair alone costs several instructions a word, so hot code keeps its warps together
+// (ec/converged_cuda.hpp).
 #pragma once
 #include "fp_cuda.hpp"
 
@@ -30,7 +31,9 @@ CUZK_UNROLL
   }
   static CUZK_INLINE size_t component_offset() { return odd() ? F::bytes : 0; }
   static CUZK_INLINE Fp2Pair of_component(const F &c) { return {c}; }
-  static CUZK_INLINE Fp2Pair select(bool first, const Fp2Pair &a, const Fp2Pair &b) { return {F::select(first, a.c, b.c)}; }
+  static CUZK_INLINE Fp2Pair select(bool first, const Fp2Pair &a, const Fp2Pair &b) {
+    return {F::select(first, a.c, b.c)};
+  }
   static CUZK_INLINE bool both(bool x) { return __shfl_xor_sync(mask(), (int)x, 1) && x; }
 
   static CUZK_INLINE Fp2Pair zero() { return {F::zero()}; }
@@ -39,8 +42,10 @@ CUZK_UNROLL
     if (odd()) r.c = F::zero();
     return r;
   }
-  static CUZK_INLINE Fp2Pair load(const void *p) { return {F::load(static_cast<const char *>(p) + (odd() ? F::bytes : 0))}; }
-  CUZK_INLINE void store(void *p) const { c.store(static_cast<char *>(p) + (odd() ? F::bytes : 0)); }
+  static CUZK_INLINE Fp2Pair load(const void *p) {
+    return {F::load(static_cast<const char *>(p) + component_offset())};
+  }
+  CUZK_INLINE void store(void *p) const { c.store(static_cast<char *>(p) + component_offset()); }
 
   CUZK_INLINE bool is_reduced() const { return both(c.is_reduced()); }
   CUZK_INLINE bool is_zero() const { return both(c.is_zero()); }

@@ -4,7 +4,8 @@
 #pragma once
 #include "limbs_cuda.hpp"
 
-// The hot kernels inline multiplications; long ones that run seldom set this to __noinline__, which compiles several times as fast.
+// The hot kernels inline multiplications; long ones that run seldom set this to __noinline__, which compiles several
+// times as fast.
 #ifndef CUZK_MUL_INLINE
 #define CUZK_MUL_INLINE CUZK_INLINE
 #endif

@@ -1,10 +1,11 @@
 // Limb arithmetic for GPUs: 32-bit multiply-adds in carry chains.
 //
-// A product a_j * b covers limbs j and j + 1. Products of even j make one chain without gaps, those of odd j another, so a row
-// of a multiplication is two chains of fused 32 x 32 + 64 bit multiply-adds. The running value is kept as two arrays, `even`
-// (weights 0, 1, ..., N - 1) and `odd` (weights 1, 2, ..., N); dropping the limb that a reduction step has made zero turns odd into
-// even, and the old even, moved by two limbs, into odd (Emmart, Zheng and Weems, "Faster Modular Exponentiation using Double
-// Precision Floating Point Arithmetic on the GPU", section on integer chains).
+// A product a_j * b covers limbs j and j + 1. Products of even j make one chain without gaps, those of odd j another,
+// so a row of a multiplication is two chains of fused 32 x 32 + 64 bit multiply-adds. The running value is kept as
+// two arrays, `even` (weights 0, 1, ..., N - 1) and `odd` (weights 1, 2, ..., N); dropping the limb that a reduction
+// step has made zero turns odd into even, and the old even, moved by two limbs, into odd (Emmart, Zheng and Weems,
+// "Faster Modular Exponentiation using Double Precision Floating Point Arithmetic on the GPU", section on integer
+// chains).
 //
 // Every function takes and gives values in [0, p); results may be inputs.
 #pragma once
@@ -41,7 +42,8 @@ CUZK_UNROLL
     }
   }
 
-  // even += odd >> 32 in weight 0, and odd = (old odd >> 64) + a[1], a[3], ... times b; `odd` holds what was even, odd[0] = 0.
+  // even += odd >> 32 in weight 0, and odd = (old odd >> 64) + a[1], a[3], ... times b; `odd` holds what was even,
+  // odd[0] = 0.
   static CUZK_INLINE void shift_mad_row(uint32_t *even, uint32_t *odd, const uint32_t *a, uint32_t b) {
     even[0] = carry::add_cc(even[0], odd[1]);
 CUZK_UNROLL

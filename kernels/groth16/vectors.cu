@@ -1,4 +1,5 @@
-// The vectors of a Groth16 proof: rows of A and B times the witness, and the scalars of the H query; -DCUZK_FIELD= names Fr.
+// The vectors of a Groth16 proof: rows of A and B times the witness, and the scalars of the H query; -DCUZK_FIELD=
+// names Fr.
 #include "../ntt/passes_cuda.hpp"
 
 using namespace cuzk::CUZK_PATH;
@@ -27,10 +28,11 @@ CUZK_INLINE F term(const Matrices &m, uint32_t k, const F *witness) {
 
 }  // namespace
 
-// a = A w, b = B w, c = a b for rows of at most `longest` entries; longer rows are left to evaluate_long. The witness is in Montgomery
-// form. reversed_bits: row i goes to i's bit reversal; 0: to i. c may be null.
+// a = A w, b = B w, c = a b for rows of at most `longest` entries; longer rows are left to evaluate_long. The witness
+// is in Montgomery form. reversed_bits: row i goes to i's bit reversal; 0: to i. c may be null.
 extern "C" __global__ void __launch_bounds__(128)
-    evaluate_rows(const uint32_t *starts, const uint32_t *entries, const uint32_t *places, const F *coefficients, const F *witness,
+    evaluate_rows(const uint32_t *starts, const uint32_t *entries, const uint32_t *places, const F *coefficients,
+    const F *witness,
                   uint32_t rows, uint32_t longest, uint32_t reversed_bits, F *a, F *b, F *c) {
   const Matrices m{starts, entries, places, coefficients};
   for (uint32_t row = blockIdx.x * 128 + threadIdx.x; row < rows; row += gridDim.x * 128) {
@@ -53,7 +55,8 @@ CUZK_UNROLL
 
 // One block a listed row, both matrices.
 extern "C" __global__ void __launch_bounds__(128)
-    evaluate_long(const uint32_t *starts, const uint32_t *entries, const uint32_t *places, const F *coefficients, const F *witness,
+    evaluate_long(const uint32_t *starts, const uint32_t *entries, const uint32_t *places, const F *coefficients,
+    const F *witness,
                   uint32_t rows, const uint32_t *list, uint32_t reversed_bits, F *a, F *b, F *c) {
   __shared__ F scratch[128];
   const Matrices m{starts, entries, places, coefficients};
@@ -79,8 +82,8 @@ extern "C" __global__ void __launch_bounds__(128)
   }
 }
 
-// a = a b / n^2 - c / n, leaving Montgomery form: what unscaled inverse transforms of size n have left in a, b and c is taken out by
-// the multiplications that leave Montgomery form anyway. factors: 1/n^2 and 1/n, plain.
+// a = a b / n^2 - c / n, leaving Montgomery form: what unscaled inverse transforms of size n have left in a, b and c
+// is taken out by the multiplications that leave Montgomery form anyway. factors: 1/n^2 and 1/n, plain.
 extern "C" __global__ void __launch_bounds__(128) h_join(F *a, const F *b, const F *c, const F *factors, uint64_t n) {
   const F square = F::load(factors), single = F::load(factors + 1);
   for (uint64_t i = blockIdx.x * (uint64_t)128 + threadIdx.x; i < n; i += (uint64_t)gridDim.x * 128)

@@ -34,8 +34,8 @@ CUZK_UNROLL
 
 }  // namespace
 
-// One task a thread (or pair of threads); sums[task.out] gets its sum. While a point is added, the next one is copied to shared
-// memory: fewer registers than a copy of their own, so one more warp a scheduler.
+// One task a thread (or pair of threads); sums[task.out] gets its sum. While a point is added, the next one is copied
+// to shared memory: fewer registers than a copy of their own, so one more warp a scheduler.
 extern "C" __global__ void __launch_bounds__(128, CUZK_BLOCKS)
     msm_accumulate(const Task *tasks, const uint32_t *count, const uint32_t *entries, const char *points, char *sums) {
   __shared__ Quad buffers[2][point_quads * 128];

@@ -1,7 +1,8 @@
 // Signed digits of scalars, for the device: any digit on its own, without the ones below it.
 //
-// A scalar s < r is replaced by min(s, r - s), its point's sign by the opposite in the second case; that frees a bit. Adding half a
-// window's range at every window but the top one makes the plain digits of the sum those of s, raised by the same half: so
+// A scalar s < r is replaced by min(s, r - s), its point's sign by the opposite in the second case; that frees a bit.
+// Adding half a window's range at every window but the top one makes the plain digits of the sum those of s, raised
+// by the same half: so
 //     digit w = ((s + sum of 2^(c - 1 + c v), v < W - 1) >> c w) mod 2^c - 2^(c - 1),  in [-2^(c-1), 2^(c-1)),
 // and the top digit, not raised, is in [0, 2^(c-1)].
 #pragma once

@@ -24,7 +24,8 @@ extern "C" __global__ void __launch_bounds__(64) fixed_table(const char *base, c
 }
 
 // out[i] = scalars[i] * base, affine; scalars plain.
-extern "C" __global__ void __launch_bounds__(128) fixed_multiply(const char *table, const char *scalars, uint32_t n, char *out) {
+extern "C" __global__ void __launch_bounds__(128)
+    fixed_multiply(const char *table, const char *scalars, uint32_t n, char *out) {
   const uint32_t step = gridDim.x * 128 / Coordinate::lanes;
   for (uint32_t i = (blockIdx.x * 128 + threadIdx.x) / Coordinate::lanes; i < n; i += step) {
     const uint32_t *words = reinterpret_cast<const uint32_t *>(scalars + (uint64_t)i * 32);

@@ -1,5 +1,5 @@
-// The group that a program of msm/ works on: -DCUZK_CURVE= names the curve, -DCUZK_GROUP= is 1 or 2. A program that keeps its warps
-// together defines CUZK_CONVERGED.
+// The group that a program of msm/ works on: -DCUZK_CURVE= names the curve, -DCUZK_GROUP= is 1 or 2. A program that
+// keeps its warps together defines CUZK_CONVERGED.
 #pragma once
 #include "../ec/curves.hpp"
 #include "../ff/fp2_pair_cuda.hpp"

@@ -1,9 +1,10 @@
 // Sorting the digits of all windows into buckets, in two partitions by counting.
 //
-// The first one goes by window and the bucket's high bits; zero digits are dropped. It counts a tile at a time, scans the counts and
-// scatters. The second one works within those segments on the low bits, again a tile at a time, however long a segment is: it counts
-// into the buckets themselves, whose scanned counts are the begins of the buckets, and then each tile reserves its places there. The
-// order within a bucket is left open, so ranks are atomic counts in shared memory.
+// The first one goes by window and the bucket's high bits; zero digits are dropped. It counts a tile at a time, scans
+// the counts and scatters. The second one works within those segments on the low bits, again a tile at a time,
+// however long a segment is: it counts into the buckets themselves, whose scanned counts are the begins of the
+// buckets, and then each tile reserves its places there. The order within a bucket is left open, so ranks are atomic
+// counts in shared memory.
 #include "../ntt/passes_cuda.hpp"
 
 using namespace cuzk::CUZK_PATH;
@@ -40,8 +41,8 @@ CUZK_INLINE uint32_t block_exclusive(uint32_t x, uint32_t *scratch, uint32_t *to
   return e + scratch[warp];
 }
 
-// A tile's entries: ranks within their bins, and where each bin starts in the tile. Lanes that all hold one bin, as a skewed witness
-// gives them, count together.
+// A tile's entries: ranks within their bins, and where each bin starts in the tile. Lanes that all hold one bin, as a
+// skewed witness gives them, count together.
 CUZK_INLINE uint32_t rank_in(uint32_t *counts, uint32_t bin, bool valid) {
   const uint32_t first = __shfl_sync(0xffffffffu, bin, 0);
   if (__all_sync(0xffffffffu, valid && bin == first)) {
@@ -52,7 +53,8 @@ CUZK_INLINE uint32_t rank_in(uint32_t *counts, uint32_t bin, bool valid) {
   return valid ? atomicAdd(counts + bin, 1u) : 0;
 }
 
-// counts become the bins' starts in the tile; targets[b], whatever `target(b, count)` says, less the start. Returns the tile's total.
+// counts become the bins' starts in the tile; targets[b], whatever `target(b, count)` says, less the start. Returns
+// the tile's total.
 template <class Target>
 CUZK_INLINE uint32_t place_bins(uint32_t *counts, uint32_t *targets, uint32_t bins, uint32_t *scratch, Target target) {
   const uint32_t each = (bins + threads - 1) / threads;  // at most 4
@@ -98,8 +100,8 @@ CUZK_INLINE Segment segment_of(uint32_t tile, const uint32_t *starts, const uint
 
 }  // namespace
 
-// counts[(window * bins + bin) * tiles + tile] of the keys' bits from `shift` on; grid (tiles, windows). digits: |d| or 0, sign in
-// bit 31; the key is |d| - 1.
+// counts[(window * bins + bin) * tiles + tile] of the keys' bits from `shift` on; grid (tiles, windows). digits: |d|
+// or 0, sign in bit 31; the key is |d| - 1.
 extern "C" __global__ void __launch_bounds__(threads)
     sort_count(const uint32_t *digits, uint32_t n, uint32_t shift, uint32_t bins, uint32_t *counts) {
   extern __shared__ uint32_t shared[];
@@ -120,7 +122,8 @@ CUZK_UNROLL
 
 // offsets: the exclusive prefix sums of counts. Writes the keys' bits below `shift` and the signed point indices.
 extern "C" __global__ void __launch_bounds__(threads, 2)
-    sort_scatter(const uint32_t *digits, uint32_t n, uint32_t shift, uint32_t bins, const uint32_t *offsets, uint16_t *out_keys,
+    sort_scatter(const uint32_t *digits, uint32_t n, uint32_t shift, uint32_t bins, const uint32_t *offsets, uint16_t
+    *out_keys,
                  uint32_t *out_values, uint32_t reversed_bits) {
   extern __shared__ uint32_t shared[];
   uint32_t *scratch = shared, *counts = shared + 64, *targets = counts + bins;
@@ -160,7 +163,8 @@ CUZK_UNROLL
 
 // One block. starts[s] = where segment s begins, tiles[s] = its first tile, for s <= segments.
 extern "C" __global__ void __launch_bounds__(1024)
-    sort_segments(const uint32_t *offsets, uint32_t pitch, const uint32_t *total, uint32_t segments, uint32_t *starts, uint32_t *tiles) {
+    sort_segments(const uint32_t *offsets, uint32_t pitch, const uint32_t *total, uint32_t segments, uint32_t *starts,
+                  uint32_t *tiles) {
   __shared__ uint32_t scratch[64];
   uint32_t carry = 0;
   for (uint32_t base = 0; base < segments; base += 1024) {
@@ -185,7 +189,8 @@ extern "C" __global__ void __launch_bounds__(1024)
 
 // buckets[segment * bins + low bits] += their entries in a tile.
 extern "C" __global__ void __launch_bounds__(threads)
-    bucket_count(const uint16_t *keys, const uint32_t *starts, const uint32_t *tiles, uint32_t segments, uint32_t bins, uint32_t *buckets) {
+    bucket_count(const uint16_t *keys, const uint32_t *starts, const uint32_t *tiles, uint32_t segments, uint32_t bins,
+                 uint32_t *buckets) {
   extern __shared__ uint32_t shared[];
   if (blockIdx.x >= tiles[segments]) return;
   for (uint32_t b = threadIdx.x; b < bins; b += threads) shared[b] = 0;
@@ -203,7 +208,8 @@ CUZK_UNROLL
 
 // Values to their buckets. ends[b] starts as the begin of bucket b and becomes its end.
 extern "C" __global__ void __launch_bounds__(threads, 2)
-    bucket_scatter(const uint16_t *keys, const uint32_t *values, const uint32_t *starts, const uint32_t *tiles, uint32_t segments,
+    bucket_scatter(const uint16_t *keys, const uint32_t *values, const uint32_t *starts, const uint32_t *tiles,
+    uint32_t segments,
                    uint32_t bins, uint32_t *ends, uint32_t *out) {
   extern __shared__ uint32_t shared[];
   if (blockIdx.x >= tiles[segments]) return;

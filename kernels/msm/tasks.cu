@@ -17,7 +17,8 @@ struct Totals {
 
 // histogram[length] of tasks; list of long buckets; empty buckets' sums marked as infinite (zz = 0).
 extern "C" __global__ void __launch_bounds__(256)
-    task_count(const uint32_t *begin, const uint32_t *end, uint32_t buckets, uint32_t longest, uint32_t *histogram, Totals *totals,
+    task_count(const uint32_t *begin, const uint32_t *end, uint32_t buckets, uint32_t longest, uint32_t *histogram,
+    Totals *totals,
                LongBucket *list, char *sums, uint32_t coordinate_bytes) {
   __shared__ uint32_t local[most_lengths + 1];
   for (uint32_t i = threadIdx.x; i <= longest; i += 256) local[i] = 0;
@@ -63,7 +64,8 @@ extern "C" __global__ void task_order(uint32_t *histogram, uint32_t longest, Tot
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-    task_place(const uint32_t *begin, const uint32_t *end, uint32_t buckets, uint32_t longest, uint32_t *positions, Task *tasks) {
+    task_place(const uint32_t *begin, const uint32_t *end, uint32_t buckets, uint32_t longest, uint32_t *positions,
+               Task *tasks) {
   __shared__ uint32_t local[most_lengths + 1];
   constexpr uint32_t each = 16;
   for (uint32_t base = blockIdx.x * 256 * each; base < buckets; base += gridDim.x * 256 * each) {
@@ -94,7 +96,8 @@ CUZK_UNROLL
 
 // A block takes long buckets, its threads their pieces and groups.
 extern "C" __global__ void __launch_bounds__(256)
-    task_pieces(const LongBucket *list, const Totals *totals, uint32_t buckets, uint32_t longest, uint32_t *positions, Task *tasks,
+    task_pieces(const LongBucket *list, const Totals *totals, uint32_t buckets, uint32_t longest, uint32_t *positions,
+    Task *tasks,
                 Group *groups, uint32_t level_pitch) {
   __shared__ uint32_t place[2];
   for (uint32_t l = blockIdx.x; l < totals->long_buckets; l += gridDim.x) {
@@ -114,7 +117,8 @@ extern "C" __global__ void __launch_bounds__(256)
     for (uint32_t level = 0; level < most_levels; level++) {
       const uint32_t number = Group::number(cut.pieces, level);
       for (uint32_t g = threadIdx.x; g < number; g += 256)
-        groups[(uint64_t)level * level_pitch + entry.group[level] + g] = Group::of(cut.pieces, level, g, base, entry.bucket);
+        groups[(uint64_t)level * level_pitch + entry.group[level] + g] =
+            Group::of(cut.pieces, level, g, base, entry.bucket);
       if (number == 1) break;
     }
   }

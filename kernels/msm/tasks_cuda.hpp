@@ -1,8 +1,9 @@
 // How sorted entries are shared out: a task is a run of at most `longest` entries of one bucket, summed by one thread.
 //
-// Buckets up to that length are one task. A longer one (a skewed witness, or the top window) is cut into pieces of nearly equal
-// length whose sums go to slots of their own; groups of `fan_in` slots are then summed level by level, the last level into the
-// bucket. Tasks are ordered by length, so that the threads of a warp have the same work, and long ones start first.
+// Buckets up to that length are one task. A longer one (a skewed witness, or the top window) is cut into pieces of
+// nearly equal length whose sums go to slots of their own; groups of `fan_in` slots are then summed level by level,
+// the last level into the bucket. Tasks are ordered by length, so that the threads of a warp have the same work, and
+// long ones start first.
 #pragma once
 #include "../ff/config.hpp"
 
@@ -48,7 +49,8 @@ struct Group {
   static CUZK_INLINE Group of(uint32_t pieces, uint32_t level, uint32_t g, uint32_t base, uint32_t bucket) {
     const uint32_t shift = fan_in_log * level, begin = g << (shift + fan_in_log);
     const uint32_t left = (pieces - begin + (1u << shift) - 1) >> shift;
-    return {base + begin, 1u << shift, left < fan_in ? left : fan_in, number(pieces, level) == 1 ? bucket : base + begin};
+    const bool last = number(pieces, level) == 1;
+    return {base + begin, 1u << shift, left < fan_in ? left : fan_in, last ? bucket : base + begin};
   }
 };
 

@@ -27,8 +27,8 @@ enum Flags : uint32_t { INVERSE = 1, COSET = 2, SCALE_TABLE = 4, SCALE_CONSTANT 
 
 }  // namespace
 
-// Natural to reversed order. Grid: tiles, vectors `stride` elements apart. Threads: tile / elements. Shared: 32 bytes an element of the tile.
-// SCALE_CONSTANT multiplies the results by *constant.
+// Natural to reversed order. Grid: tiles, vectors `stride` elements apart. Threads: tile / elements. Shared: 32 bytes
+// an element of the tile. SCALE_CONSTANT multiplies the results by *constant.
 extern "C" __global__ void __launch_bounds__(CUZK_NTT_THREADS, CUZK_NTT_BLOCKS)
     ntt_split(F *data, uint64_t stride, const F *table, uint32_t log_n, uint32_t first, uint32_t bits, uint32_t columns,
              uint32_t flags, const F *constant) {
@@ -76,7 +76,8 @@ extern "C" __global__ void __launch_bounds__(CUZK_NTT_THREADS, CUZK_NTT_BLOCKS)
   }
 }
 
-// Reversed to natural order. SCALE_TABLE multiplies what is read at position i by table[i] (coset), SCALE_CONSTANT the results.
+// Reversed to natural order. SCALE_TABLE multiplies what is read at position i by table[i] (coset), SCALE_CONSTANT
+// the results.
 extern "C" __global__ void __launch_bounds__(CUZK_NTT_THREADS, CUZK_NTT_BLOCKS)
     ntt_merge(F *data, uint64_t stride, const F *table, uint32_t log_n, uint32_t first, uint32_t bits, uint32_t columns,
              uint32_t flags, const F *constant) {
@@ -125,7 +126,8 @@ extern "C" __global__ void __launch_bounds__(CUZK_NTT_THREADS, CUZK_NTT_BLOCKS)
 }
 
 // Sizes 2 and 4, one thread a vector.
-extern "C" __global__ void ntt_tiny(F *data, uint64_t stride, const F *table, uint32_t log_n, uint32_t flags, const F *constant,
+extern "C" __global__ void ntt_tiny(F *data, uint64_t stride, const F *table, uint32_t log_n, uint32_t flags, const F
+*constant,
                                     int backwards) {
   if (threadIdx.x) return;
   data += stride * blockIdx.x;

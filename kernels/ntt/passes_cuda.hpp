@@ -1,17 +1,21 @@
 // The passes of a number-theoretic transform on the device; index arithmetic and butterflies, without the launches.
 //
-// Forward, natural order in, bit-reversed order out: x^n - 1 is split as (x^(n/2) - 1)(x^(n/2) + 1) and so on; at stage s the
-// residues modulo x^m - u, m = n / 2^s, become those modulo x^(m/2) -+ sqrt(u). Number the 2^s factors from 0: all butterflies of
-// factor k share the twiddle
+// Forward, natural order in, bit-reversed order out: x^n - 1 is split as (x^(n/2) - 1)(x^(n/2) + 1) and so on; at
+// stage s the residues modulo x^m - u, m = n / 2^s, become those modulo x^(m/2) -+ sqrt(u). Number the 2^s factors
+// from 0: all butterflies of factor k share the twiddle
 //     T[k] = w^(k's bits reversed),  T[0] = 1, T[1] = sqrt(-1), T[2^j + k] = T[k] * (root of unity of order 2^(j + 2)),
-// which depends neither on s nor on n. So one table serves every size, early stages read a handful of twiddles, and the last ones read
-// them in order. (Seiler, "Faster AVX2 optimized NTT multiplication for Ring-LWE lattice cryptography", section 2, has the same tree.)
+// which depends neither on s nor on n. So one table serves every size, early stages read a handful of twiddles, and
+// the last ones read them in order. (Seiler, "Faster AVX2 optimized NTT multiplication for Ring-LWE lattice
+// cryptography", section 2, has the same tree.)
 //
 // What else this tree gives:
-//  - The odd coset (values at w_2n * w_n^i) is the second factor of x^(2n) - 1: twiddles T[2^s + k] instead of T[k]; no scaling.
+//  - The odd coset (values at w_2n * w_n^i) is the second factor of x^(2n) - 1: twiddles T[2^s + k] instead of T[k];
+// no scaling.
 //  - 1 / T[k] = -T[k ^ (2^j - 1)] where 2^j is the highest bit of k > 0: the inverse needs no table.
-//  - Running the stages backwards with (a + b, (a - b) T) is the transposed map: bit-reversed order in, natural order out.
-//  - In reversed order, w_2n^i stands at position reverse(i) and equals T[reverse(i)]: the coset scale factors are the table itself.
+//  - Running the stages backwards with (a + b, (a - b) T) is the transposed map: bit-reversed order in, natural order
+// out.
+//  - In reversed order, w_2n^i stands at position reverse(i) and equals T[reverse(i)]: the coset scale factors are
+// the table itself.
 #pragma once
 #include "../ff/fp.hpp"
 
@@ -36,7 +40,8 @@ struct NttPass {
     return (factor << (log_n - first)) + ((u >> columns) << low()) + (group << columns) + (u & ((1u << columns) - 1));
   }
 
-  // Register groups: `each` row bits at a time, from the top; the last group may repeat bits and then skips those stages.
+  // Register groups: `each` row bits at a time, from the top; the last group may repeat bits and then skips those
+  // stages.
   CUZK_INLINE int groups() const { return ((int)bits + each - 1) / each; }
   CUZK_INLINE int row_position(int g) const {
     const int p = (int)bits - each * (g + 1);
@@ -55,8 +60,9 @@ struct NttPass {
   CUZK_INLINE uint32_t stage(int g) const { return first + bits - each - (uint32_t)row_position(g); }
 };
 
-// Shared memory is two planes of 16-byte halves. Eight threads go together; whichever three bits of u they differ in (four or eight
-// elements a thread, at any position), their slots differ modulo 8: bits 3, 4, 5 of u are folded in as 2, 5 and 6.
+// Shared memory is two planes of 16-byte halves. Eight threads go together; whichever three bits of u they differ in
+// (four or eight elements a thread, at any position), their slots differ modulo 8: bits 3, 4, 5 of u are folded in as
+// 2, 5 and 6.
 static CUZK_INLINE uint32_t ntt_slot(uint32_t u) { return u ^ (0x13467520u >> (u >> 1 & 28) & 7); }
 
 static CUZK_INLINE uint32_t conjugate_index(uint32_t k) {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -27,8 +27,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernels]:
-    yield Kernels(Path("/tmp/cuzk-kernels"))
+def kernels() -> Kernels:
+    return Kernels(Path(tempfile.gettempdir()) / "cuzk-kernels")
 
 
 @pytest.fixture(params=[BN254, BLS12_381], ids=["bn254", "bls12_381"])

@@ -1,1 +1,2 @@
-"""NVIDIA GPUs: compiling kernels, launching them, and the operations built from them. Nothing here is imported where no GPU is used."""
+"""NVIDIA GPUs: compiling kernels, launching them, and the operations built from them. Nothing here is imported where
+no GPU is used."""

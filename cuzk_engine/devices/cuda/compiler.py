@@ -1,7 +1,7 @@
 """Kernels as machine code, through a cache whose key covers everything the result depends on.
 
-The key of a program is a hash over the text of its source and of every header it can reach, the options, the architecture and
-the compiler's version. A changed header can therefore never run stale code.
+The key of a program is a hash over the text of its source and of every header it can reach, the options, the
+architecture and the compiler's version. A changed header can therefore never run stale code.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def kernels_folder() -> Path:
 
 
 def read_sources(root: Path, source: str) -> tuple[str, dict[str, str]]:
-    """The text of ``source`` and of all headers it reaches, by path relative to ``root``. Include lines are rewritten to those
-    paths, because NVRTC matches names of headers as they are written."""
+    """The text of ``source`` and of all headers it reaches, by path relative to ``root``. Include lines are rewritten
+    to those paths, because NVRTC matches names of headers as they are written."""
     texts: dict[str, str] = {}
 
     def visit(path: PurePosixPath) -> None:
@@ -72,23 +72,24 @@ def key_of(main: str, headers: dict[str, str], options: Sequence[str], version: 
 
 
 def build(program: Program, architecture: str, cache: Path | None, root: Path | None = None) -> tuple[bytes, str]:
-    """The cubin of ``program`` for ``architecture`` ("sm_90") and the compiler's report of registers and spills. ``cache`` is a
-    folder, created when missing; files in it are written whole or not at all."""
+    """The cubin of ``program`` for ``architecture`` ("sm_90") and the compiler's report of registers and spills.
+    ``cache`` is a folder, created when missing; files in it are written whole or not at all."""
     main, headers = read_sources(root or kernels_folder(), program.source)
     options = (*_COMMON, f"--gpu-architecture={architecture}", *program.options)
     name = key_of(main, headers, options, nvrtc.version())
-    if cache is not None:
-        target, report = cache / f"{name}.cubin", cache / f"{name}.txt"
-        if target.is_file() and report.is_file():
-            return target.read_bytes(), report.read_text()
+    if cache is None:
+        result = nvrtc.compile_cubin(program.source, main, headers, options)
+        return result.cubin, result.log
+    target, report = cache / f"{name}.cubin", cache / f"{name}.txt"
+    if target.is_file() and report.is_file():
+        return target.read_bytes(), report.read_text()
     result = nvrtc.compile_cubin(program.source, main, headers, options)
-    if cache is not None:
-        cache.mkdir(parents=True, exist_ok=True)
-        for path, data in ((report, result.log.encode()), (target, result.cubin)):
-            handle, temporary = tempfile.mkstemp(dir=cache)
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            os.replace(temporary, path)
+    cache.mkdir(parents=True, exist_ok=True)
+    for path, data in ((report, result.log.encode()), (target, result.cubin)):
+        handle, temporary = tempfile.mkstemp(dir=cache)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
     return result.cubin, result.log
 
 

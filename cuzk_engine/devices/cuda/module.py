@@ -56,6 +56,7 @@ class Kernels:
         arguments: Sequence[Any],
         shared: int = 0,
     ) -> None:
-        """Enqueues on CuPy's current stream. Integers must be NumPy scalars of the kernel's types; arrays are CuPy's."""
+        """Enqueues on CuPy's current stream. Integers must be NumPy scalars of the kernel's types; arrays are
+        CuPy's."""
         shape = (grid,) if isinstance(grid, int) else grid
         self.function(program, name, shared)(shape, (block,), tuple(arguments), shared_mem=shared)

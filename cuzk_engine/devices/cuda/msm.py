@@ -1,11 +1,11 @@
 """Multi-scalar multiplication on a GPU, by buckets (Pippenger), all windows together.
 
-digits → sort by window and bucket → tasks of equal length → bucket sums (XYZZ) → row and column sums → result. The algorithms
-are described in kernels/msm/: digits_cuda.hpp, sort.cu, tasks_cuda.hpp, reduce.cu.
+digits → sort by window and bucket → tasks of equal length → bucket sums (XYZZ) → row and column sums → result. The
+algorithms are described in kernels/msm/: digits_cuda.hpp, sort.cu, tasks_cuda.hpp, reduce.cu.
 
-After the sort, windows are taken in a few groups, the highest first, each on a stream of its own and with a lower priority than the
-one before it: while the buckets of one group are filled, those of the one before it are reduced. What is left at the end is the
-reduction of the last group.
+After the sort, windows are taken in a few groups, the highest first, each on a stream of its own and with a lower
+priority than the one before it: while the buckets of one group are filled, those of the one before it are reduced.
+What is left at the end is the reduction of the last group.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ _SCAN_TILE = 4096
 _FAN_IN_LOG = 4  # as in tasks_cuda.hpp
 _LEVELS = 7
 _LONGEST_PIECE = 64
+_LONG = 1 << 23  # points from which on the last reduction is short beside the whole
 _MANY = 1 << 20  # sums that keep a device busy eight at a time
 
 
@@ -91,13 +92,14 @@ def shape(curve: Curve, n: int, bits: int | None = None, longest: int | None = N
 
 
 class Msm:
-    """Sums of scalars times points of one group of one curve. Keeps no arrays between calls: memory comes from CuPy's allocator.
+    """Sums of scalars times points of one group of one curve. Keeps no arrays between calls: memory comes from CuPy's
+    allocator.
 
-    ``groups`` and ``blocks`` (resident blocks a multiprocessor) are tuned on an H200.
+    ``groups`` of windows and ``blocks`` (resident blocks a multiprocessor), None for what was best on an H200.
     """
 
     def __init__(
-        self, kernels: Kernels, curve: Curve, group: int, blocks: int | None = None, groups: int = 4
+        self, kernels: Kernels, curve: Curve, group: int, blocks: int | None = None, groups: int | None = None
     ) -> None:
         self._kernels, self.curve, self.group = kernels, curve, group
         name = cpp_curve(curve)
@@ -115,7 +117,7 @@ class Msm:
         self._fixed = Program("msm/fixed.cu", options)
         self._groups = groups
         # CUDA takes a priority out of its range as the nearest one in it.
-        self._streams = [cupy.cuda.Stream(non_blocking=True, priority=min(k - 5, 0)) for k in range(groups)]
+        self._streams = [cupy.cuda.Stream(non_blocking=True, priority=min(k - 5, 0)) for k in range(groups or 2)]
 
     # ---- the phases ----
 
@@ -138,7 +140,8 @@ class Msm:
         return sums[blocks:]
 
     def sort(self, digits: Any, form: Shape, reversed_bits: int = 0) -> tuple[Any, Any, Any]:
-        """Entries (point index, sign in bit 31) ordered by window and bucket, and where those of each bucket begin and end."""
+        """Entries (point index, sign in bit 31) ordered by window and bucket, and where those of each bucket begin
+        and end."""
         launch, program = self._kernels.launch, self._sort
         tiles = -(-form.n // _TILE)
         low, segments = form.low_bits, form.segments
@@ -150,12 +153,12 @@ class Msm:
         total = self._scan(counts)
         keys = cupy.empty(form.entries, dtype=np.uint16)
         values = cupy.empty(form.entries, dtype=np.uint32)
-        arguments = (digits, *words, counts, keys, values, np.uint32(reversed_bits))
-        launch(program, "sort_scatter", grid, 512, arguments, shared=4 * (64 + 2 * bins + 2 * _TILE))
+        scattered = (digits, *words, counts, keys, values, np.uint32(reversed_bits))
+        launch(program, "sort_scatter", grid, 512, scattered, shared=4 * (64 + 2 * bins + 2 * _TILE))
         starts = cupy.empty(segments + 1, dtype=np.uint32)
         first_tiles = cupy.empty(segments + 1, dtype=np.uint32)
-        arguments = (counts, np.uint32(tiles), total, np.uint32(segments), starts, first_tiles)
-        launch(program, "sort_segments", 1, 1024, arguments)
+        segmented = (counts, np.uint32(tiles), total, np.uint32(segments), starts, first_tiles)
+        launch(program, "sort_segments", 1, 1024, segmented)
         most_tiles = form.entries // _TILE + segments
         begin = cupy.zeros(form.buckets, dtype=np.uint32)
         common = (starts, first_tiles, np.uint32(segments), np.uint32(1 << low))
@@ -168,8 +171,8 @@ class Msm:
         return out, begin, end
 
     def tasks(self, begin: Any, end: Any, form: Shape, sums: Any) -> tuple[Any, Any, Any]:
-        """Tasks, the counters (tasks, slots, long buckets, 0, groups of each level) and the groups of each level, of the buckets of
-        ``form``'s windows."""
+        """Tasks, the counters (tasks, slots, long buckets, 0, groups of each level) and the groups of each level, of
+        the buckets of ``form``'s windows."""
         launch, program = self._kernels.launch, self._tasks
         counters = cupy.zeros(form.longest + 1 + 4 + _LEVELS + 1, dtype=np.uint32)
         totals, histogram = counters[: 4 + _LEVELS + 1], counters[4 + _LEVELS + 1 :]
@@ -193,7 +196,9 @@ class Msm:
         launch(program, "task_pieces", 132 * 8, 256, arguments)
         return tasks, totals, groups
 
-    def accumulate(self, tasks: Any, totals: Any, groups: Any, values: Any, points: Any, form: Shape, sums: Any) -> None:
+    def accumulate(
+        self, tasks: Any, totals: Any, groups: Any, values: Any, points: Any, form: Shape, sums: Any
+    ) -> None:
         most = min(form.buckets + form.slots, form.entries)
         grid = -(-most * self._lanes // 128)
         self._kernels.launch(self._accumulate, "msm_accumulate", grid, 128, (tasks, totals, values, points, sums))
@@ -206,8 +211,8 @@ class Msm:
             level += 1
 
     def _fold(self, sums: Any, form: Shape, row_log: int, column_log: int) -> tuple[Any, Any]:
-        """Sums of the rows and of the columns of each window's buckets. Few additions a thread: the levels are short, and independent
-        threads are many."""
+        """Sums of the rows and of the columns of each window's buckets. Few additions a thread: the levels are short,
+        and independent threads are many."""
         data, sizes, left = [sums, sums], [form.buckets] * 2, [column_log, row_log]
         while any(left):
             steps = [min(x, 3 if n >= _MANY else 2) for x, n in zip(left, sizes, strict=True)]
@@ -258,8 +263,8 @@ class Msm:
         """Enqueues the MSM; returns the sum in XYZZ coordinates, Montgomery form, on the device.
 
         ``points``: affine, Montgomery form, infinity all zero; ``scalars``: (n, 4) uint64, plain, below r. With
-        ``reversed_bits`` = log n, scalar i belongs to the point whose index is i's bit reversal. ``marks`` receives the phases'
-        names with events at their ends.
+        ``reversed_bits`` = log n, scalar i belongs to the point whose index is i's bit reversal. ``marks`` receives
+        the phases' names with events at their ends.
         """
         n = scalars.shape[0]
         if n == 0:
@@ -270,7 +275,7 @@ class Msm:
         values, begin, end = self.sort(digits, form, reversed_bits)
         del digits
         parts = []
-        for first, count in form.groups(self._groups):
+        for first, count in form.groups(self._groups or (2 if n < _LONG else 1)):
             part = replace(form, windows=count)
             inside = slice(first << form.buckets_log, (first + count) << form.buckets_log)
             sums = cupy.empty((part.buckets + part.slots) * self.sum_bytes, dtype=np.uint8)
@@ -296,7 +301,8 @@ class Msm:
         return out
 
     def to_affine(self, total: Any) -> tuple[int, ...]:
-        """Plain affine coordinates of a sum: (x, y) in G1, (x0, x1, y0, y1) in G2; zeros for infinity. Waits for the device."""
+        """Plain affine coordinates of a sum: (x, y) in G1, (x0, x1, y0, y1) in G2; zeros for infinity. Waits for the
+        device."""
         out = cupy.empty(self.point_bytes, dtype=np.uint8)
         self._kernels.launch(self._fixed, "sums_to_affine", 1, 128, (total, np.uint32(1), out))
         return self.plain(out)[0]
@@ -311,7 +317,8 @@ class Msm:
         return [tuple(numbers[i : i + width]) for i in range(0, len(numbers), width)]
 
     def fixed_base(self, base: bytes, scalars: Any) -> Any:
-        """scalars[i] * base for every i, affine; ``base`` is an affine point in Montgomery form, ``scalars`` plain, (n, 4)."""
+        """scalars[i] * base for every i, affine; ``base`` is an affine point in Montgomery form, ``scalars`` plain,
+        (n, 4)."""
         n = scalars.shape[0]
         table = cupy.empty(32 * 256 * self.point_bytes, dtype=np.uint8)
         launch = self._kernels.launch

@@ -27,11 +27,9 @@ class Pass:
     columns: int
 
 
-def plan(log_n: int, most: int | None = None, columns: int | None = None, tile: int = 10) -> tuple[Pass, ...]:
-    """Splits the stages of a transform of size 2^log_n, log_n >= 3, into passes of at most ``most`` bits, as even as can be, on tiles
-    of at most 2^tile elements. The defaults were measured on an H200."""
-    most = most or (8 if log_n < 24 else 7)
-    columns = (2 if log_n < 24 else 3) if columns is None else columns
+def plan(log_n: int, most: int = 7, columns: int = 2, tile: int = 10) -> tuple[Pass, ...]:
+    """Splits the stages of a transform of size 2^log_n, log_n >= 3, into passes of at most ``most`` bits, as even as
+    can be, on tiles of at most 2^tile elements. The defaults were measured on an H200."""
     if log_n <= 10:
         return (Pass(0, log_n, 0),)
     count = -(-log_n // most)
@@ -59,11 +57,13 @@ def to_limbs(values: list[int], limbs: int = 4) -> np.ndarray[Any, np.dtype[np.u
 class Ntt:
     """Transforms of sizes up to 2^log_n of one curve's Fr. The table takes 32 * 2^log_n bytes.
 
-    Vectors are contiguous uint64 arrays of shape (n, 4) or (batch, n, 4), Montgomery or plain form (the transform is linear; the
-    twiddles are in Montgomery form), changed in place.
+    Vectors are contiguous uint64 arrays of shape (n, 4) or (batch, n, 4), Montgomery or plain form (the transform is
+    linear; the twiddles are in Montgomery form), changed in place.
     """
 
-    def __init__(self, kernels: Kernels, curve: Curve, log_n: int, threads: int = 512, blocks: int = 2, each: int = 2) -> None:
+    def __init__(
+        self, kernels: Kernels, curve: Curve, log_n: int, threads: int = 512, blocks: int = 2, each: int = 2
+    ) -> None:
         if not 0 <= log_n <= MAX_LOG:
             raise ValueError(f"transform of size 2^{log_n}: 2^0 to 2^{MAX_LOG} are supported")
         self._kernels, self._curve, self.log_n, self._each = kernels, curve, log_n, each
@@ -100,9 +100,10 @@ class Ntt:
     ) -> None:
         """One order in, the other out: natural to reversed, or reversed to natural with ``in_reversed``.
 
-        ``coset`` evaluates on (or, inverse, interpolates from) the odd coset w_2n * w_n^i. ``scale`` multiplies by 1/n, by default
-        when ``inverse``; whoever folds that factor in elsewhere passes False. The coset transforms forward to reversed order
-        and inverse from reversed order cost nothing beyond the plain ones; forward from reversed order takes n multiplications.
+        ``coset`` evaluates on (or, inverse, interpolates from) the odd coset w_2n * w_n^i. ``scale`` multiplies by
+        1/n, by default when ``inverse``; whoever folds that factor in elsewhere passes False. The coset transforms
+        forward to reversed order and inverse from reversed order cost nothing beyond the plain ones; forward from
+        reversed order takes n multiplications.
         """
         n = data.shape[-2]
         log_n = n.bit_length() - 1
@@ -116,7 +117,7 @@ class Ntt:
         flags = INVERSE if inverse else 0
         final = SCALE_CONSTANT if (inverse if scale is None else scale) else 0
         first = 0
-        if coset and not in_reversed or coset and inverse:
+        if coset and (inverse or not in_reversed):
             flags |= COSET
         elif coset:
             first = SCALE_TABLE
@@ -150,7 +151,8 @@ class Ntt:
         self._launch_flat("ntt_reverse", (data, np.uint64(n), np.uint32(log_n)), n, data.size // (4 * n))
 
     def coset_extend(self, data: Any, scale: bool = True) -> None:
-        """Values on the domain to values on the odd coset, natural order on both sides and no bit reversal in between."""
+        """Values on the domain to values on the odd coset, natural order on both sides and no bit reversal in
+        between."""
         self.run(data, inverse=True, scale=scale)
         self.run(data, coset=True, in_reversed=True)
 

@@ -62,8 +62,8 @@ def _check(code: int, what: str) -> None:
 
 
 def compile_cubin(name: str, source: str, headers: dict[str, str], options: Sequence[str]) -> Compiled:
-    """Compiles ``source`` (shown as ``name`` in messages). ``headers`` maps the names in #include lines to texts, so nothing
-    is read from disk. ``options`` must hold --gpu-architecture=sm_NN."""
+    """Compiles ``source`` (shown as ``name`` in messages). ``headers`` maps the names in #include lines to texts, so
+    nothing is read from disk. ``options`` must hold --gpu-architecture=sm_NN."""
     lib = _library()
     program = ctypes.c_void_p()
     texts = (ctypes.c_char_p * len(headers))(*(t.encode() for t in headers.values()))

@@ -43,8 +43,8 @@ class Vectors:
         self._program = Program("groth16/vectors.cu", (f"-DCUZK_FIELD={cpp_curve(curve)}Fr",))
 
     def prepare(self, section: Any, domain: int, n_vars: int) -> Matrices:
-        """Section 4 of a zkey, shape (n, 44) uint8, in any order, to rows. Raises ValueError for an entry out of range, naming the
-        first such entry."""
+        """Section 4 of a zkey, shape (n, 44) uint8, in any order, to rows. Raises ValueError for an entry out of
+        range, naming the first such entry."""
         r = self._curve.r
         if n_vars > _MOST_SIGNALS:
             raise ValueError(f"{n_vars} signals: at most {_MOST_SIGNALS} are supported")
@@ -82,7 +82,8 @@ class Vectors:
         )
 
     def evaluate(self, matrices: Matrices, witness: Any, reversed_order: bool = False) -> Any:
-        """(3, rows, 4): a, b, c in Montgomery form, in bit-reversed order on request. ``witness``: (n_vars, 4), plain."""
+        """(3, rows, 4): a, b, c in Montgomery form, in bit-reversed order on request. ``witness``: (n_vars, 4),
+        plain."""
         out = cupy.empty((3, matrices.rows, 4), dtype=np.uint64)
         w = fields.field_op(self._kernels, self._curve, "Fr", fields.TO_MONT, witness)
         bits = np.uint32(matrices.rows.bit_length() - 1 if reversed_order else 0)
@@ -96,8 +97,8 @@ class Vectors:
         return out
 
     def quotient_scalars(self, transform: Ntt, abc: Any, reversed_order: bool = False) -> Any:
-        """a∘b − c on the odd coset, plain: (n, 4). ``abc``, (3, n, 4) in Montgomery form, is overwritten. With ``reversed_order`` values
-        come and go in bit-reversed order, which saves a scaling."""
+        """a∘b − c on the odd coset, plain: (n, 4). ``abc``, (3, n, 4) in Montgomery form, is overwritten. With
+        ``reversed_order`` values come and go in bit-reversed order, which saves a scaling."""
         n = abc.shape[1]
         r = self._curve.r
         if reversed_order:
