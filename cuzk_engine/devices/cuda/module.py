@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,18 @@ class Kernels:
         self._modules: dict[Program, Any] = {}
         self._functions: dict[tuple[Program, str], Any] = {}
         self.reports: dict[Program, str] = {}
+
+    def prepare(self, programs: Iterable[Program], done: Callable[[Program], None] | None = None) -> None:
+        """Compiles what is not in the cache, several programs at a time; ``done`` is called after each, here."""
+        if self._cache is None:
+            return
+        wanted = list(dict.fromkeys(programs))
+        with ThreadPoolExecutor(max_workers=min(len(os.sched_getaffinity(0)), 16)) as pool:
+            running = {pool.submit(build, p, self._architecture, self._cache): p for p in wanted}
+            for future in as_completed(running):
+                future.result()
+                if done is not None:
+                    done(running[future])
 
     def function(self, program: Program, name: str, shared: int = 0) -> Any:
         """A kernel of ``program``; ``shared`` is the most dynamic shared memory a launch will ask for, in bytes."""

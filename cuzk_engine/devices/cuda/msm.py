@@ -1,7 +1,7 @@
 """Multi-scalar multiplication on a GPU, by buckets (Pippenger), all windows together.
 
 digits → sort by window and bucket → tasks of equal length → bucket sums (XYZZ) → row and column sums → result. The
-algorithms are described in kernels/msm/: digits_cuda.hpp, sort.cu, tasks_cuda.hpp, reduce.cu.
+algorithms are described in kernels/msm/: digits_cuda.hpp, sort.cu, tasks_cuda.hpp, reduce_cuda.hpp.
 
 After the sort, windows are taken in a few groups, the highest first, each on a stream of its own and with a lower
 priority than the one before it: while the buckets of one group are filled, those of the one before it are reduced.
@@ -113,11 +113,19 @@ class Msm:
         # Blocks a multiprocessor that leave enough registers: measured on an H200.
         resident = {(6, 1): 3, (6, 2): 2, (4, 1): 4, (4, 2): 3}[curve.limbs, group]
         self._accumulate = Program("msm/accumulate.cu", (*options, f"-DCUZK_BLOCKS={blocks or resident}"))
-        self._reduce = Program("msm/reduce.cu", (*options, f"-DCUZK_BLOCKS={2 if curve.limbs == 6 else 3}"))
+        summing = (*options, f"-DCUZK_BLOCKS={2 if curve.limbs == 6 else 3}")
+        self._merge, self._fold = Program("msm/merge.cu", summing), Program("msm/fold.cu", summing)
+        self._bits, self._finish = Program("msm/bits.cu", options), Program("msm/finish.cu", options)
         self._fixed = Program("msm/fixed.cu", options)
         self._groups = groups
         # CUDA takes a priority out of its range as the nearest one in it.
         self._streams = [cupy.cuda.Stream(non_blocking=True, priority=min(k - 5, 0)) for k in range(groups or 2)]
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """What `run` needs, for `Kernels.prepare`."""
+        sums = (self._accumulate, self._merge, self._fold, self._bits, self._finish)
+        return (*sums, self._digits, self._sort, self._tasks)
 
     # ---- the phases ----
 
@@ -206,11 +214,11 @@ class Msm:
         while pieces > 1 and level < _LEVELS:
             most = min(form.slots // 2 + 1, form.slots >> (_FAN_IN_LOG * level) | 1)
             grid = min(-(-most * self._lanes // 128), 132 * 16)
-            self._kernels.launch(self._reduce, "msm_merge", grid, 128, (groups[level], totals[4 + level :], sums))
+            self._kernels.launch(self._merge, "msm_merge", grid, 128, (groups[level], totals[4 + level :], sums))
             pieces = -(-pieces >> _FAN_IN_LOG)
             level += 1
 
-    def _fold(self, sums: Any, form: Shape, row_log: int, column_log: int) -> tuple[Any, Any]:
+    def _fold_all(self, sums: Any, form: Shape, row_log: int, column_log: int) -> tuple[Any, Any]:
         """Sums of the rows and of the columns of each window's buckets. Few additions a thread: the levels are short,
         and independent threads are many."""
         data, sizes, left = [sums, sums], [form.buckets] * 2, [column_log, row_log]
@@ -225,7 +233,7 @@ class Msm:
                 words += [data[k], out[k], np.uint32(sizes[k] if steps[k] else 0), np.uint32(1 << steps[k])]
                 left[k] -= steps[k]
             grid = (-(-max(sizes) * self._lanes // 128), 2)
-            self._kernels.launch(self._reduce, "msm_fold", grid, 128, (*words, np.uint32(1 << column_log)))
+            self._kernels.launch(self._fold, "msm_fold", grid, 128, (*words, np.uint32(1 << column_log)))
             data = out
         return data[0], data[1]
 
@@ -234,21 +242,21 @@ class Msm:
         column_log = form.buckets_log // 2
         row_log = form.buckets_log - column_log
         words: list[Any] = []
-        for data, log in zip(self._fold(sums, form, row_log, column_log), (row_log, column_log), strict=True):
+        for data, log in zip(self._fold_all(sums, form, row_log, column_log), (row_log, column_log), strict=True):
             out = cupy.empty((log + 1) * form.windows * self.sum_bytes, dtype=np.uint8)
             words += [data, out, np.uint32(log)]
         grid = (max(row_log, column_log) + 1, form.windows, 2)
-        self._kernels.launch(self._reduce, "msm_bits", grid, 64 * self._lanes, words)
+        self._kernels.launch(self._bits, "msm_bits", grid, 64 * self._lanes, words)
         bits = [words[1], words[4]]
         out = cupy.empty(form.windows * self.sum_bytes, dtype=np.uint8)
         arguments = (*bits, np.uint32(row_log), np.uint32(column_log), out)
-        self._kernels.launch(self._reduce, "msm_window", form.windows, 32 * self._lanes, arguments)
+        self._kernels.launch(self._finish, "msm_window", form.windows, 32 * self._lanes, arguments)
         return out
 
     def total(self, windows: Any, form: Shape, fresh: bool, out: Any) -> None:
         """Raises ``out`` by the windows' sums: out * 2^(bits * windows) + their weighted sum."""
         arguments = (windows, np.uint32(form.windows), np.uint32(form.bits), np.int32(fresh), out)
-        self._kernels.launch(self._reduce, "msm_total", 1, 32, arguments)
+        self._kernels.launch(self._finish, "msm_total", 1, 32, arguments)
 
     # ---- the whole ----
 
