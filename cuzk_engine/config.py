@@ -145,15 +145,22 @@ def find_file(explicit: str | os.PathLike[str] | None, environment: Mapping[str,
     """
     named = explicit or environment.get("CUZK_CONFIG")
     if named:
-        path = Path(named).expanduser().absolute()
-        if not path.is_file():
+        path = Path(os.path.expanduser(named)).absolute()
+        if not _is_file(path):
             origin = "--config" if explicit else "CUZK_CONFIG"
             raise SettingError(f"{path}: no such configuration file (named by {origin})")
         return path
     for path in (paths.config_dir() / "cuzk.toml", REFERENCE_PATH):
-        if path.is_file():
+        if _is_file(path):
             return path
     return None
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError as error:
+        raise SettingError(f"{path}: cannot be looked at: {(error.strerror or str(error)).lower()}") from error
 
 
 def load(

@@ -1,7 +1,7 @@
 """Errors that are meant for people.
 
-Each carries one line: which file or setting, what was found, what was expected, what to do. The command line prints it as
-``cuzk: error: …`` and the daemon sends it as a job's message; neither shows a traceback.
+Each carries one line: which file or setting, what was found, what was expected, what to do. The command line prints it
+as ``cuzk: error: …`` and the daemon sends it as a job's message; neither shows a traceback.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class MemoryPlanError(OutOfDeviceMemoryError):
 
     def __init__(self, device: str, needed: int, available: int, capacity: int, advice: str = "") -> None:
         super().__init__(device, "partition", needed, available, capacity)
-        found = f"{available:,} of {capacity:,} are available" if available != capacity else f"the device has {capacity:,}"
+        whole = available == capacity
+        found = f"the device has {capacity:,}" if whole else f"{available:,} of {capacity:,} are available"
         message = f"device {device}: not enough memory: the proof needs {needed:,} bytes, {found}"
         self.args = (f"{message}; {advice}" if advice else message,)
 

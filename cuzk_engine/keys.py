@@ -182,7 +182,7 @@ class CheckedKeys:
         empty: dict[str, Any] = {"version": _CHECK_VERSION, "checked": {}, "files": {}}
         try:
             state = json.loads(self.path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
+        except (OSError, ValueError, RecursionError, CuzkError):
             return empty
         sound = (
             isinstance(state, dict)

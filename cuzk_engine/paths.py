@@ -14,12 +14,22 @@ from typing import Final
 from cuzk_engine.errors import CuzkError
 
 _APP: Final = "cuzk"
+_ATTRIBUTES: Final = {
+    "config": "user_config_path",
+    "data": "user_data_path",
+    "cache": "user_cache_path",
+    "run": "user_runtime_path",
+    "log": "user_log_path",
+}
 
 
 def _folder(kind: str) -> Path:
+    """Raises CuzkError for a user without a home folder, as in some containers."""
     home = os.environ.get("CUZK_HOME")
+    if home and not is_utf8(home):
+        raise CuzkError(f"CUZK_HOME is {home!r}: expected a name in UTF-8")
     if home:
-        return Path(home).expanduser().absolute() / kind
+        return Path(os.path.expanduser(home)).absolute() / kind
     import platformdirs  # a tenth of a proof's start-up time on small circuits: only when needed
 
     dirs = platformdirs.PlatformDirs(_APP, appauthor=False)
@@ -27,14 +37,13 @@ def _folder(kind: str) -> Path:
         warnings.catch_warnings()
     ):  # that there is no XDG_RUNTIME_DIR: the folder taken instead is checked by ensure_private
         warnings.simplefilter("ignore")
-        folders = {
-            "config": dirs.user_config_path,
-            "data": dirs.user_data_path,
-            "cache": dirs.user_cache_path,
-            "run": dirs.user_runtime_path,
-            "log": dirs.user_log_path,
-        }
-    return folders[kind]
+        try:
+            folder: Path = getattr(dirs, _ATTRIBUTES[kind])
+        except RuntimeError:  # says that there is no home
+            folder = Path("~")
+    if not folder.is_absolute():
+        raise CuzkError("this user has no home folder: set HOME, or CUZK_HOME to a folder for what cuzk keeps")
+    return folder
 
 
 def config_dir() -> Path:
@@ -60,6 +69,15 @@ def runtime_dir() -> Path:
 def log_dir() -> Path:
     """``daemon.log`` and its rotated predecessors."""
     return _folder("log")
+
+
+def is_utf8(path: str) -> bool:
+    """Whether a path can be sent in a message: the system allows any bytes in a name."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def ensure_private(folder: Path) -> Path:

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Final
 
 from cuzk_engine.errors import SettingError
-from cuzk_engine.units import parse_duration, parse_size
+from cuzk_engine.units import DURATION_FORMS, SIZE_FORMS, format_size, parse_duration, parse_size
 
 Value = bool | int | str | tuple[str, ...]
 
@@ -93,9 +93,10 @@ class Definition:
             case Type.ENUM:
                 return "one of " + ", ".join(f'"{choice}"' for choice in self.choices)
             case Type.SIZE:
-                return words + 'a size: a number and one of B, KiB, MiB, GiB, TiB, as in "1.5GiB"'
+                least = f" of at least {format_size(self.minimum)}" if self.minimum else ""
+                return f"{words}a size{least}: {SIZE_FORMS}"
             case Type.DURATION:
-                return words + 'a duration: a number and one of ms, s, m, h, d, as in "90s"'
+                return f"{words}a duration: {DURATION_FORMS}"
             case Type.STRING:
                 return "a text"
             case Type.LIST:
@@ -124,12 +125,13 @@ class Definition:
             case Type.SIZE | Type.DURATION:
                 if not isinstance(value, str):
                     return None
-                if value not in self.words:
-                    try:
-                        (parse_size if self.type is Type.SIZE else parse_duration)(value)
-                    except ValueError:
-                        return None
-                return value
+                if value in self.words:
+                    return value
+                try:
+                    quantity = (parse_size if self.type is Type.SIZE else parse_duration)(value)
+                except ValueError:
+                    return None
+                return value if quantity >= (self.minimum or 0) else None
 
 
 def _bool(key: str, default: bool, title: str, text: str, **more: object) -> Definition:
@@ -290,6 +292,8 @@ TABLE: Final[tuple[Definition, ...]] = (
         "CPU memory limit",
         "Memory that proofs on the CPU device may use; auto: from the machine's or container's memory.",
         words=("auto",),
+        minimum=1 << 20,
+        live=True,
     ),
     Definition(
         "jobs.retention",

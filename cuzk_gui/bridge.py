@@ -1,7 +1,9 @@
 """The one place where other threads meet the window.
 
-Blocking calls run in a few worker threads; the telemetry stream is read in one. Both put what they have into bounded queues, and
-the window takes it out on its own thread, from one timer: no signal crosses threads, and nothing runs a callback elsewhere.
+Blocking calls run in a few worker threads; the telemetry stream is read in one. Both put what they have into
+bounded queues, and
+the window takes it out on its own thread, from one timer: no signal crosses threads, and nothing runs a callback
+elsewhere.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ class Workers:
             thread.start()
 
     def call(self, work: Callable[[], T], done: Callable[[T], None], failed: Callable[[str], None]) -> None:
-        """Runs ``work`` on a worker thread, then ``done`` with its result or ``failed`` with one line, in ``deliver``."""
+        """Runs ``work`` on a worker thread, then ``done`` with its result or ``failed`` with one line, in
+        ``deliver``."""
         if self._closed:
             return
         try:
@@ -227,7 +230,8 @@ class Bridge:
         return found
 
     def close(self, timeout_s: float = 1.5) -> bool:
-        """Ends every thread; whether all ended within ``timeout_s`` (a call that hangs cannot be ended, only left behind)."""
+        """Ends every thread; whether all ended within ``timeout_s`` (a call that hangs cannot be ended, only left
+        behind)."""
         deadline = time.monotonic() + timeout_s
         self._workers.close()
         self.close_stream()
@@ -236,7 +240,8 @@ class Bridge:
                 self._connection.close()
                 self._connection = None
         ended = self._workers.join(deadline)
-        return all([reader.join(deadline) for reader in self._old_readers]) and ended
+        readers = [reader.join(deadline) for reader in self._old_readers]
+        return ended and all(readers)
 
     def _connected(self, address: str) -> Connection:
         with self._connection_lock:

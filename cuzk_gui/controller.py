@@ -13,7 +13,7 @@ from PySide6.QtCore import QObject, Signal
 
 from cuzk_engine.client import CircuitInfo, DaemonStatus, JobInfo, JobState, ProcessState, ProofResult, SettingChange
 from cuzk_gui.bridge import Bridge, StreamEnded
-from cuzk_gui.engine import Engine
+from cuzk_gui.engine import Connection, Engine
 from cuzk_gui.files import save_proof
 from cuzk_gui.models import jobs as job_words
 from cuzk_gui.models import words
@@ -31,11 +31,12 @@ _SILENCE_NS: Final = 1_500_000_000
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What is to be proved."""
+    """What is to be proved. ``circuit``: the name under which the key is registered, "" for the engine's choice."""
 
     key: str
     witness: str
     label: str = ""
+    circuit: str = ""
 
 
 class Controller(QObject):
@@ -70,7 +71,8 @@ class Controller(QObject):
     # ---- time ----
 
     def now_ns(self) -> int:
-        """The engine's clock at this moment, a little behind so that what has happened is there; it stands while nothing comes."""
+        """The engine's clock at this moment, a little behind so that what has happened is there; it stands while
+        nothing comes."""
         latest = self.session.latest_ns
         if self._clock_offset is None or not self._bridge.streaming:
             return latest
@@ -97,7 +99,9 @@ class Controller(QObject):
                 self.session.apply(item)
                 offset = item.time_ns - time.monotonic_ns()
                 if item.last:
-                    self._clock_offset = offset if self._clock_offset is None else max(self._clock_offset - 10_000, offset)
+                    self._clock_offset = (
+                        offset if self._clock_offset is None else max(self._clock_offset - 10_000, offset)
+                    )
                 if self.session.identity != had_identity:
                     self._set_engine(identity=self.session.identity)
                 self._look_at_jobs(item.jobs)
@@ -112,7 +116,11 @@ class Controller(QObject):
         """Starts, stops or restarts the engine."""
         if self.engine.asked or self.closed:
             return
-        work = {Action.START: self._process.start, Action.STOP: self._process.stop, Action.RESTART: self._process.restart}
+        work = {
+            Action.START: self._process.start,
+            Action.STOP: self._process.stop,
+            Action.RESTART: self._process.restart,
+        }
         self._set_engine(asked=action)
         self._bridge.call(work[action], partial(self._acted, action), partial(self._act_failed, action))
 
@@ -204,11 +212,13 @@ class Controller(QObject):
 
     def submit(self, proof: Proof) -> None:
         """Hands a proof in."""
-        self._bridge.ask(
-            lambda c: c.submit(key_path=proof.key, witness_path=proof.witness, label=proof.label),
-            self._submitted,
-            self._complain,
-        )
+
+        def hand_in(connection: Connection) -> JobInfo:
+            if proof.circuit:
+                connection.register_circuit(proof.key, proof.circuit)
+            return connection.submit(key_path=proof.key, witness_path=proof.witness, label=proof.label)
+
+        self._bridge.ask(hand_in, self._submitted, self._complain)
 
     def start_and_submit(self, proof: Proof) -> None:
         """Hands a proof in as soon as the engine is ready."""
@@ -217,7 +227,9 @@ class Controller(QObject):
 
     def cancel(self, job_id: str) -> None:
         def cancelled(was_running: bool) -> None:
-            self.noticed.emit("The job stops soon." if was_running else "The job was taken out of the queue.", Tone.QUIET)
+            self.noticed.emit(
+                "The job stops soon." if was_running else "The job was taken out of the queue.", Tone.QUIET
+            )
 
         self._bridge.ask(lambda c: c.cancel(job_id), cancelled, self._complain)
 
@@ -314,7 +326,9 @@ class Controller(QObject):
         """Asks the engine to finish what runs and end; waits at most ``timeout_s`` for its agreement."""
         agreed: list[bool] = []
         self._bridge.ask(
-            lambda c: c.shutdown(drain=True, timeout=60.0), lambda _: agreed.append(True), lambda _: agreed.append(False)
+            lambda c: c.shutdown(drain=True, timeout=60.0),
+            lambda _: agreed.append(True),
+            lambda _: agreed.append(False),
         )
         deadline = time.monotonic() + timeout_s
         while not agreed and time.monotonic() < deadline:

@@ -70,7 +70,9 @@ def missing_libraries(x11: bool) -> list[str]:
     if not there:
         return []
     try:
-        answer = subprocess.run([ldd, *there], capture_output=True, text=True, errors="replace", timeout=10, check=False)
+        answer = subprocess.run(
+            [ldd, *there], capture_output=True, text=True, errors="replace", timeout=10, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return []
     found = (line.split("=>")[0].strip() for line in answer.stdout.splitlines() if "not found" in line)

@@ -11,7 +11,8 @@ from cuzk_engine.client import ProofResult
 
 
 def save_proof(folder: Path, proof: ProofResult) -> tuple[Path, Path]:
-    """Writes ``proof.json`` and ``public.json`` into ``folder``; raises OSError, and then leaves neither half-written."""
+    """Writes ``proof.json`` and ``public.json`` into ``folder``; raises OSError, and then leaves neither
+    half-written."""
     targets = (folder / "proof.json", folder / "public.json")
     made: list[Path] = []
     try:

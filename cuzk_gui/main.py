@@ -6,7 +6,7 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cuzk_gui import display
@@ -31,7 +31,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="cuzk app", description="The window of the proving engine.", allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog="cuzk app", description="The window of the proving engine.", allow_abbrev=False
+    )
     parser.add_argument("--start", action="store_true", help="start the engine if it does not run")
     parser.add_argument(
         "--demo",
@@ -42,6 +44,16 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _window(*, start: bool) -> int:
+    sys.setswitchinterval(0.001)  # the window's thread shall not wait long for the one that unpacks telemetry
+    quit_now: list[Callable[[], None]] = []
+
+    def on_signal(*_args: object) -> None:
+        if not quit_now:
+            raise SystemExit(0)  # nothing is open yet
+        quit_now[0]()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, on_signal)
     from PySide6.QtWidgets import QApplication
 
     from cuzk_gui.engine import LocalEngine
@@ -56,8 +68,8 @@ def _window(*, start: bool) -> int:
     preferences = Preferences()
     theme = Theme(app, preferences.theme)
     window = MainWindow(LocalEngine(), theme, preferences)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: window.request_quit())
+    window.ended.connect(lambda: app.exit(0))
+    quit_now.append(window.request_quit)
     window.show()
     if start:
         window.controller.act(Action.START)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction, QActionGroup, QKeySequence
@@ -63,7 +64,7 @@ class WindowMenu(QMenu):
         self._themes = self._choices(view.addMenu("Theme"), _THEMES, theme)
         engine = self.addMenu("Engine")
         for action, text in ((Action.START, "Start"), (Action.RESTART, "Restart"), (Action.STOP, "Stop")):
-            self.engine[action] = self._add(engine, text, lambda action=action: act(action))
+            self.engine[action] = self._add(engine, text, partial(act, action))
         engine.addSeparator()
         self._closing = self._choices(engine.addMenu("When the window closes"), _CLOSING, closing)
         self.addSeparator()

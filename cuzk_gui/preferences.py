@@ -11,7 +11,6 @@ from PySide6.QtCore import QByteArray, QSettings, QStandardPaths
 
 from cuzk_gui.theme import ThemeChoice
 
-
 E = TypeVar("E", bound=StrEnum)
 
 

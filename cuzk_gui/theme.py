@@ -279,7 +279,8 @@ QPushButton:hover {{ background: {c.hover}; }}
 QPushButton:pressed {{ background: {c.selected}; }}
 QPushButton:focus {{ border-color: {c.accent}; }}
 QPushButton:disabled {{ color: {c.faint}; background: {c.panel}; }}
-QPushButton[role="primary"] {{ background: {c.accent}; color: {c.on_accent}; border-color: {c.accent}; font-weight: 600; }}
+QPushButton[role="primary"] {{ background: {c.accent}; color: {c.on_accent}; border-color: {c.accent};
+  font-weight: 600; }}
 QPushButton[role="primary"]:hover {{ background: {QColor(c.accent).lighter(112).name()}; }}
 QPushButton[role="primary"]:focus {{ border-color: {c.text}; }}
 QPushButton[role="primary"]:disabled {{ background: {c.control}; color: {c.faint}; border-color: {c.border}; }}
@@ -298,19 +299,19 @@ QToolButton[segment="true"]:hover {{ color: {c.text}; }}
 QToolButton[segment="true"]:checked {{ color: {c.text}; background: {c.selected}; font-weight: 600; }}
 QToolButton[segment="true"]:focus {{ border-color: {c.accent}; }}
 QToolButton[segment="true"]:disabled {{ color: {c.faint}; }}
-QToolButton[menu="true"] {{ color: {c.muted}; background: transparent; border: 1px solid transparent; border-radius: 5px;
-  padding: 4px 8px; }}
+QToolButton[menu="true"] {{ color: {c.muted}; background: transparent; border: 1px solid transparent;
+  border-radius: 5px; padding: 4px 8px; }}
 QToolButton[menu="true"]:hover {{ background: {c.control}; color: {c.text}; }}
 QToolButton[menu="true"]::menu-indicator {{ image: none; }}
 QLineEdit, QComboBox {{ background: {c.control}; color: {c.text}; border: 1px solid {c.border}; border-radius: 5px;
   padding: 3px 8px; min-height: 19px; selection-background-color: {c.selected}; selection-color: {c.text}; }}
 QLineEdit:focus, QComboBox:focus {{ border-color: {c.accent}; }}
-QComboBox::drop-down {{ border: none; width: 18px; }}
 QComboBox QAbstractItemView {{ background: {c.control}; color: {c.text}; border: 1px solid {c.border};
   selection-background-color: {c.selected}; selection-color: {c.text}; }}
 QListView, QTableView, QPlainTextEdit, QTreeView {{ background: transparent; color: {c.text}; border: none;
   selection-background-color: {c.selected}; selection-color: {c.text}; }}
 QTableView {{ gridline-color: {c.grid}; alternate-background-color: {c.control}; }}
+QTableView::item {{ padding: 0 6px; }}
 QHeaderView {{ background: {c.panel}; }}
 QHeaderView::section {{ background: {c.panel}; color: {c.muted}; border: none; border-bottom: 1px solid {c.border};
   padding: 4px 8px; }}
@@ -323,7 +324,8 @@ QScrollBar:vertical {{ background: transparent; width: 10px; margin: 1px; }}
 QScrollBar:horizontal {{ background: transparent; height: 10px; margin: 1px; }}
 QScrollBar::handle {{ background: {c.border}; border-radius: 4px; min-height: 24px; min-width: 24px; }}
 QScrollBar::handle:hover {{ background: {c.faint}; }}
-QScrollBar::add-line, QScrollBar::sub-line, QScrollBar::add-page, QScrollBar::sub-page {{ background: none; height: 0; width: 0; }}
+QScrollBar::add-line, QScrollBar::sub-line, QScrollBar::add-page, QScrollBar::sub-page {{ background: none; height:
+0; width: 0; }}
 QSplitter::handle {{ background: transparent; }}
 QSplitter::handle:hover {{ background: {c.border}; }}
 QMenu {{ background: {c.panel}; color: {c.text}; border: 1px solid {c.border}; padding: 4px; }}
@@ -333,7 +335,6 @@ QMenu::item:disabled {{ color: {c.faint}; }}
 QMenu::separator {{ height: 1px; background: {c.border}; margin: 4px 6px; }}
 QMenu::indicator {{ width: 12px; height: 12px; left: 5px; }}
 QToolTip {{ background: {c.control}; color: {c.text}; border: 1px solid {c.border}; padding: 4px; }}
-QCheckBox {{ color: {c.text}; spacing: 8px; }}
 QFrame#hover {{ background: {c.control}; border: 1px solid {c.border}; border-radius: 5px; }}
 QFrame[line="true"] {{ background: {c.border}; border: none; max-height: 1px; min-height: 1px; }}
 """

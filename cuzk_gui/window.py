@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from PySide6.QtCore import QSize, Qt, QTimer
+from PySide6.QtCore import QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QIcon
 from PySide6.QtWidgets import (
     QApplication,
@@ -54,7 +54,12 @@ SMALLEST: Final = QSize(1100, 700)
 
 
 class MainWindow(QMainWindow):
-    """The window of one engine. ``close`` may ask; ``close_quietly`` does not, and leaves the engine running."""
+    """The window of one engine. ``close`` may ask; ``close_quietly`` does not, and leaves the engine running.
+
+    ``ended``: it has closed for good.
+    """
+
+    ended = Signal()
 
     def __init__(self, engine: Engine, theme: Theme, preferences: Preferences) -> None:
         super().__init__()
@@ -90,7 +95,6 @@ class MainWindow(QMainWindow):
     def _build(self) -> None:
         self.top = TopBar(self.theme)
         self.banner = EngineBanner(self.theme)
-        self.notice = Notice(self.theme)
         self.charts = ChartStack(self.scene)
         self.devices = DevicePanel(self.theme)
         self.circuits = CircuitsPanel()
@@ -110,22 +114,23 @@ class MainWindow(QMainWindow):
             self.columns.addWidget(widget)
         self.columns.setStretchFactor(1, 1)
         self.detail.setMinimumWidth(220)
-        self.columns.setSizes([306, 1000, 280])
         for splitter in (self.centre, self.columns):
             splitter.setChildrenCollapsible(False)
         body = QVBoxLayout()
         body.setContentsMargins(12, 10, 12, 12)
         body.setSpacing(8)
         body.addWidget(self.banner)
-        body.addWidget(self.notice)
         body.addWidget(self.columns, 1)
         central = QWidget()
+        self.notice = Notice(self.theme, central)
         layout = QVBoxLayout(central)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)
         layout.addWidget(self.top)
         layout.addLayout(body, 1)
         self.setCentralWidget(central)
+        central.setFocusPolicy(Qt.FocusPolicy.ClickFocus)
+        central.setFocus()
         self.menu = WindowMenu(self)
         self.menu.build(
             prove=self.prove,
@@ -166,7 +171,7 @@ class MainWindow(QMainWindow):
         jobs.setSpacing(4)
         header = QWidget()
         line = QHBoxLayout(header)
-        line.setContentsMargins(8, 4, 8, 0)
+        line.setContentsMargins(8, 4, 20, 0)
         line.addWidget(label("Jobs", "title"), 1)
         line.addWidget(self.jobs_note)
         jobs.addWidget(header)
@@ -248,12 +253,14 @@ class MainWindow(QMainWindow):
             self.jobs.select(self.session.jobs.order[0])
         self._show_job()
         self.log.say_source(
-            f"engine · {words.plain(self.session.log_path, 200)}" if self.session.log_path else "engine · kept after a crash"
+            f"engine · {words.plain(self.session.log_path, 200)}"
+            if self.session.log_path
+            else "engine · kept after a crash"
         )
 
     def _show_job(self) -> None:
         job = self.session.jobs.get(self.jobs.selected) if self.jobs.selected else None
-        self.detail.show_job(job)
+        self.detail.show_job(job, self.session.jobs.place(job.id) if job else 0)
         self.menu.save.setEnabled(job is not None and job.state == JobState.COMPLETED)
 
     def _show_engine(self) -> None:
@@ -285,14 +292,15 @@ class MainWindow(QMainWindow):
 
         def accepted() -> None:
             self._files = [dialog.key, dialog.witness]
-            self._hand_in(Proof(dialog.key, dialog.witness, dialog.name))
+            demo = self.demo is not None and dialog.key == str(self.demo.key)
+            self._hand_in(Proof(dialog.key, dialog.witness, dialog.name, self.demo.name if self.demo and demo else ""))
 
         dialog.accepted.connect(accepted)
         dialog.open()
 
     def prove_demo(self) -> None:
         if self.demo is not None:
-            self._hand_in(Proof(str(self.demo.key), str(self.demo.witness), self.demo.name))
+            self._hand_in(Proof(str(self.demo.key), str(self.demo.witness), circuit=self.demo.name))
 
     def _hand_in(self, proof: Proof) -> None:
         engine = self.controller.engine
@@ -328,7 +336,9 @@ class MainWindow(QMainWindow):
         if not there:
             self.controller.save(job_id, Path(folder))
             return
-        box = QMessageBox(QMessageBox.Icon.NoIcon, "Save proof", f"{folder} already has {' and '.join(there)}.", parent=self)
+        box = QMessageBox(
+            QMessageBox.Icon.NoIcon, "Save proof", f"{folder} already has {' and '.join(there)}.", parent=self
+        )
         replace = box.addButton("Replace", QMessageBox.ButtonRole.AcceptRole)
         box.addButton("Cancel", QMessageBox.ButtonRole.RejectRole)
         box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
@@ -367,7 +377,9 @@ class MainWindow(QMainWindow):
         lines = ["<b>cuzk</b>: runs Groth16 provers and shows what they do.", "Apache License 2.0"]
         if identity is not None:
             lines.append(f"Engine {words.plain(identity.version, 40)}, build {words.plain(identity.build, 64)}")
-        box = QMessageBox(QMessageBox.Icon.NoIcon, "About cuzk", "<br>".join(lines), QMessageBox.StandardButton.Ok, self)
+        box = QMessageBox(
+            QMessageBox.Icon.NoIcon, "About cuzk", "<br>".join(lines), QMessageBox.StandardButton.Ok, self
+        )
         box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         box.open()
 
@@ -389,6 +401,8 @@ class MainWindow(QMainWindow):
         geometry = self.preferences.state("geometry")
         if geometry is not None:
             self.restoreGeometry(geometry)
+        left, right = min(max(self.width() * 0.215, 280), 330), min(max(self.width() * 0.19, 225), 300)
+        self.columns.setSizes([round(left), round(self.width() - left - right), round(right)])
         self.left.setSizes([560, 260])
         self.centre.setSizes([700, 150])
         for name, splitter in self._splitters():
@@ -427,7 +441,7 @@ class MainWindow(QMainWindow):
             self._finish(choice if runs else OnClose.KEEP)
             return
         counts = self.session.jobs.counts()
-        dialog = CloseDialog(counts.get("running", 0) + counts.get("queued", 0), self)
+        dialog = CloseDialog(self.theme, counts.get("running", 0) + counts.get("queued", 0), self)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
 
         def accepted() -> None:
@@ -453,3 +467,4 @@ class MainWindow(QMainWindow):
         self.clean_end = self.controller.close(0.8)
         self.theme.changed.disconnect(self._restyle)
         self.close()
+        self.ended.emit()

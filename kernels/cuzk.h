@@ -129,7 +129,8 @@ int cuzk_evaluate(int curve, const void *entries, uint64_t n, const uint32_t *or
 int cuzk_h_join(int curve, void *a, const void *b, const void *c, uint64_t n, cuzk_call *call);
 
 /* ---- MSM ---- */
-/* out = sum scalars[i] * points[i], affine; scalars plain and below r; n may be 0. */
+/* out = sum scalars[i] * points[i], affine; scalars plain and below r (CUZK_E_DATA when one is not, where n > 4);
+ * n may be 0. */
 uint64_t cuzk_msm_scratch_bytes(int curve, int group, uint64_t n, uint32_t threads);
 int cuzk_msm(int curve, int group, const void *points, const void *scalars, uint64_t n, void *out, void *scratch,
              uint64_t scratch_bytes, cuzk_call *call);

@@ -7,11 +7,12 @@ import cuzk_engine
 from cuzk_engine.build import build_id
 
 PACKAGE = Path(cuzk_engine.__file__).parent
-SCRIPT = "import sys; sys.path.insert(0, sys.argv[1]); sys.meta_path =
-sys.meta_path[-3:]; import cuzk_engine.buil
-cuzk_engine.build as
-b; print(b.build_id())
-print(b.build_id())"
+SCRIPT = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from cuzk_engine.build import build_id
+print(build_id())
+"""
 
 
 def id_of(root: Path) -> str:

@@ -39,7 +39,7 @@ def old(path):
 
 @pytest.fixture
 def checks(monkeypatch):
-    """How often points were checked and files hashed. Files count as settled at once: change times cannot be set back."""
+    """How often points were checked and files hashed. Files count as settled at once: times cannot be set back."""
     counts = {"points": 0, "hash": 0}
     check_points, content_hash = keys.check_points, keys.content_hash
 

@@ -123,7 +123,7 @@ def test_variables_each_give_one_line(tmp_path: Path) -> None:
     assert joined.count("ignored") == 3
     assert settings.number("gpus.gpu_threads") == 0
     assert (settings.text("cpu.arena"), settings.source("cpu.arena")) == ("2GiB", "environment")
-    with pytest.raises(SettingError, match="CUZK_CPU_ARENA in the environment: cpu.arena is '2 gib'"):
+    with pytest.raises(SettingError, match=r"CUZK_CPU_ARENA in the environment: cpu\.arena is '2 gib'"):
         load("", tmp_path, CUZK_CPU_ARENA="2 gib")
 
 

@@ -9,18 +9,33 @@ import sys
 import time
 from typing import IO, Any, Final
 
+from cuzk_engine.errors import CuzkError
+
 _WIDTH: Final = 30
 
 
+class OutputError(CuzkError):
+    """What was asked for was found or done, but cannot be printed."""
+
+
 def say(text: str) -> None:
-    """Prints a line of results. A closed output or a reader that has gone is no error: the exit code still tells."""
+    """Prints a line of results. A closed output or a reader that has gone is no error: the exit code still tells.
+
+    Raises OutputError when it cannot be written, as to a full disk.
+    """
     if sys.stdout is None:
         return
     try:
-        print(text, flush=True)
-    except BrokenPipeError:
+        try:
+            print(text, flush=True)
+        except UnicodeEncodeError:  # a terminal or a pipe that is set to less than UTF-8
+            print(text.encode("ascii", "backslashreplace").decode(), flush=True)
+    except OSError as error:
         # The interpreter flushes once more when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if not isinstance(error, BrokenPipeError):
+            text = (error.strerror or str(error)).lower()
+            raise OutputError(f"standard output cannot be written: {text}") from error
 
 
 def say_json(document: Any) -> None:

@@ -36,6 +36,7 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
         one.add_argument("--listen", metavar="ADDRESS", default="", help="address, instead of daemon.listen")
     for one in (start, run):
         one.add_argument("--log-level", choices=_LEVELS, default="", help="instead of logging.level")
+    run.add_argument("--started-by", metavar="WHO", default="command line", help="what `status` says of it")
     for one in (stop, restart):
         one.add_argument(
             "--drain-timeout",
@@ -96,7 +97,9 @@ def status_document(status: DaemonStatus) -> dict[str, Any]:
 def _run_here(args: argparse.Namespace) -> int:
     from cuzk_engine.daemon.main import Options, run_daemon
 
-    return run_daemon(Options(config=args.config, listen=args.listen, log_level=args.log_level))
+    return run_daemon(
+        Options(config=args.config, listen=args.listen, log_level=args.log_level, started_by=args.started_by)
+    )
 
 
 def _action(actions: Any, name: str, text: str, with_json: bool = True) -> argparse.ArgumentParser:

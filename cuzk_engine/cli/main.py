@@ -14,11 +14,13 @@ Exit codes: 0 done, 1 the thing asked for failed, 2 wrong usage, 130 interrupted
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Final, NoReturn
 
+# Not from typing, whose import takes longer than all the rest: an interruption before main() could not be caught.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
+    from typing import Final, NoReturn
 
 COMMANDS: Final = {
     "app": "open the window",

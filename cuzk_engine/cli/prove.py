@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import os
 import signal
+import stat
 import sys
 import threading
 import time
@@ -20,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from cuzk_engine.cli.console import ProgressLine, say, say_json
+from cuzk_engine.cli.console import OutputError, ProgressLine, say, say_json
 from cuzk_engine.errors import CancelledError, CuzkError, UsageError
 
 if TYPE_CHECKING:
@@ -56,29 +57,42 @@ def run(args: argparse.Namespace) -> int:
             if task.interrupted_by is not None:  # whatever the work met while it was ending
                 return 128 + task.interrupted_by
             raise task.error
-        if args.json:
-            say_json(task.result)
-        else:
-            say(_summary(args, task.result))
+        with contextlib.suppress(OutputError):  # the proof is where it should be
+            if args.json:
+                say_json(task.result)
+            else:
+                say(_summary(args, task.result))
     return 0
 
 
 def check_outputs(args: argparse.Namespace) -> None:
     """Refuses, before any work, outputs that cannot be meant or written."""
     inputs = {"the key": args.key, "the witness": args.witness}
-    if _same_file(args.proof, args.public) and (args.proof.is_file() or not args.proof.exists()):
+    proof, _ = _look_at(args.proof), _look_at(args.public)
+    if _same_file(args.proof, args.public) and (proof is None or stat.S_ISREG(proof)):
         raise UsageError(f"{args.proof}: proof and public signals cannot be written to one file")
     for output in (args.proof, args.public):
         for name, path in inputs.items():
             if _same_file(output, path):
                 raise UsageError(f"{output}: is {name}, it would be overwritten")
-        if output.is_dir():
+        mode = _look_at(output)
+        if mode is not None and stat.S_ISDIR(mode):
             raise CuzkError(f"{output}: cannot be written: is a folder")
         folder = Path(os.path.realpath(output)).parent
-        if not folder.is_dir():
+        if not os.path.isdir(folder):
             raise CuzkError(f"{output}: cannot be written: the folder {folder} does not exist")
-        if not os.access(output if output.exists() else folder, os.W_OK):
+        if not os.access(output if mode is not None else folder, os.W_OK):
             raise CuzkError(f"{output}: cannot be written: permission denied")
+
+
+def _look_at(output: Path) -> int | None:
+    """What kind of file is there, as os.stat says it; None for none."""
+    try:
+        return os.stat(output).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise CuzkError(f"{output}: cannot be written: {(error.strerror or str(error)).lower()}") from error
 
 
 def write_pair(proof: Path, proof_json: str, public: Path, public_json: str) -> None:
@@ -86,8 +100,8 @@ def write_pair(proof: Path, proof_json: str, public: Path, public_json: str) -> 
     from cuzk_engine.formats.atomic import PendingFile, write_atomically
 
     with PendingFile(proof, proof_json) as first, PendingFile(public, public_json) as second:
-        old = proof.read_bytes() if proof.is_file() else None
-        existed = proof.exists()
+        old = proof.read_bytes() if os.path.isfile(proof) else None
+        existed = os.path.exists(proof)
         first.commit()
         try:
             second.commit()

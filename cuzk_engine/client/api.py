@@ -25,6 +25,7 @@ from cuzk_engine.client.types import (
     TelemetryUpdate,
 )
 from cuzk_engine.errors import CuzkError, DaemonError
+from cuzk_engine.paths import is_utf8
 
 if TYPE_CHECKING:
     import grpc
@@ -359,4 +360,9 @@ def _settings(answer: pb.SettingList) -> list[SettingInfo]:
 
 def _absolute(path: str | Path) -> str:
     """The daemon has another working folder than its clients."""
-    return os.path.abspath(os.fspath(path)) if path else ""
+    absolute = os.path.abspath(os.fspath(path)) if path else ""
+    if not is_utf8(absolute):
+        raise CuzkError(
+            f"{absolute!r}: the name is not UTF-8, which the engine's protocol needs; rename or link the file"
+        )
+    return absolute

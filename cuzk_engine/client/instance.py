@@ -98,15 +98,20 @@ class InstanceLock:
                 return None
             try:  # the former owner may have removed the file between open and flock
                 if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                    os.ftruncate(descriptor, 0)  # names a process that is dead, and whose number may be another's now
                     return cls(descriptor, path)
             except FileNotFoundError:
                 pass
             os.close(descriptor)
 
     def write(self, instance: Instance) -> None:
+        """Raises DaemonError, as for a full disk."""
         data = json.dumps(asdict(instance)).encode()
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, data, 0)
+        try:
+            os.pwrite(self._descriptor, data, 0)  # one call, and no moment in which the file is empty
+            os.ftruncate(self._descriptor, len(data))
+        except OSError as error:
+            raise DaemonError(f"{self._path}: cannot be written: {(error.strerror or str(error)).lower()}") from error
 
     def release(self) -> None:
         """Removes the file, then gives the lock back; may be called twice."""
@@ -114,6 +119,32 @@ class InstanceLock:
             self._path.unlink(missing_ok=True)
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def open_standard_streams() -> None:
+    """Where a process was started with a closed standard stream, a database or a pipe would get its number, and a stray
+    message would go into it."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+            os.set_inheritable(number, True)
+
+
+def has_lock_open(pid: int) -> bool:
+    """Whether a process has the lock's file open, as the one that holds the lock must; True where this user may not
+    see it."""
+    import psutil
+
+    try:
+        return any(
+            os.path.realpath(file.path) == os.path.realpath(lock_path()) for file in psutil.Process(pid).open_files()
+        )
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.AccessDenied:
+        return True
 
 
 def remove_stale_lock() -> None:
@@ -185,7 +216,7 @@ def _resolve(address: Address) -> list[tuple[Any, ...]]:
 
 def _parse(data: bytes) -> Instance | None:
     try:
-        fields = json.loads(data)
+        fields, _ = json.JSONDecoder().raw_decode(data.decode())  # behind it may be the end of a longer, older text
         return Instance(**fields)
     except (ValueError, TypeError):
         return None

@@ -22,7 +22,17 @@ from cuzk_engine import paths
 from cuzk_engine.build import build_id
 from cuzk_engine.client.address import Address, parse_address
 from cuzk_engine.client.api import EngineClient
-from cuzk_engine.client.instance import Instance, holder, is_taken, read_lock, remove_stale_lock, taken_message
+from cuzk_engine.client.instance import (
+    Instance,
+    has_lock_open,
+    holder,
+    is_taken,
+    lock_path,
+    open_standard_streams,
+    read_lock,
+    remove_stale_lock,
+    taken_message,
+)
 from cuzk_engine.client.types import DaemonStatus, EngineIdentity, ProcessState
 from cuzk_engine.errors import CuzkError, DaemonError
 
@@ -110,6 +120,10 @@ def stop_daemon(
     """Drains (at most ``drain_timeout`` seconds; what still runs then is queued for the next start), ends, and
     checks that process, port and lock are gone. Stopping a stopped daemon is done at once and says so."""
     status = daemon_status(address, config=config)
+    deadline = time.monotonic() + _ANSWER_TIME
+    while status.state is ProcessState.STARTING and status.pid is None and time.monotonic() < deadline:
+        time.sleep(0.02)  # it has the lock and has not yet written who it is
+        status = daemon_status(address, config=config)
     target = parse_address(status.address)
     if status.state is ProcessState.STOPPED:
         return _with_message(status, "the engine is not running")
@@ -126,12 +140,18 @@ def stop_daemon(
             client.shutdown(drain=True, timeout=drain_timeout)
             waited += drain_timeout
     except CuzkError:
-        _signal(status.pid, "terminate")  # it does not answer: the plain signal also drains and ends
+        # It does not answer: the plain signal also drains and ends. A file says anything, so it is not trusted alone.
+        if read_lock().held and not has_lock_open(status.pid):
+            raise DaemonError(
+                f"{lock_path()} names pid {status.pid}, which does not have it open: nothing was ended; "
+                "see who holds it (fuser), and end that"
+            ) from None
+        _signal(status.pid, "terminate")
     if not _wait_gone(status.pid, waited):
         _signal(status.pid, "kill")
         if not _wait_gone(status.pid, 5.0):
             raise DaemonError(f"the engine (pid {status.pid}) could not be ended; its memory and {target} stay in use")
-        remove_stale_lock()
+    remove_stale_lock()  # of one that could not clean up any more
     if is_taken(target):
         raise DaemonError(f"the engine has ended, but {taken_message(target)}")
     return _status(ProcessState.STOPPED, target, "the engine has stopped")
@@ -172,7 +192,7 @@ def _configured(config: str | Path | None) -> str:
 def _client(target: Address, config: str | Path | None) -> EngineClient:
     """With the certificate and the token of the configuration, where TLS is set up."""
     settings = configuration.load(config)
-    certificate, token = settings.text("daemon.tls_cert"), settings.text("daemon.token_file")
+    certificate, token = (os.path.expanduser(settings.text(f"daemon.{key}")) for key in ("tls_cert", "token_file"))
     if target.path or not certificate:
         return EngineClient(str(target))
     try:
@@ -251,7 +271,7 @@ def _status(
         address=str(target),
         message=message,
         pid=known.pid if known else pid,
-        build=known.build if known else None,
+        build=known.build or None if known else None,
         installed_build=build_id(),
         started_unix_ns=known.started_unix_ns if known else None,
         started_by=known.started_by or None if known else None,
@@ -269,6 +289,7 @@ def _spawn(started_by: str, config: str | Path | None, listen: str, log_level: s
     """Starts the daemon and reads its first words from a pipe: one JSON line, ``{"ready": true}`` or ``{"error":
     "…"}``.
     """
+    open_standard_streams()
     folder = paths.ensure_private(paths.log_dir())
     command = [sys.executable, "-m", "cuzk_engine.daemon", "--detach", "--started-by", started_by]
     if config:
@@ -302,8 +323,16 @@ def _spawn(started_by: str, config: str | Path | None, listen: str, log_level: s
             os.close(writer)
     if first is None:
         raise DaemonError(f"the engine did not become ready in time; its log is {folder / 'daemon.log'}")
+    if first.get("already") and _same_address(listen):
+        return  # somebody else started it at the same moment
     if not first.get("ready"):
         raise DaemonError(first.get("error") or f"the engine ended while starting: {_last_line(folder / _OUTPUT_NAME)}")
+
+
+def _same_address(listen: str) -> bool:
+    """Whether the daemon that has the lock is the one that was asked for."""
+    known = read_lock().instance
+    return not listen or known is None or known.address == str(parse_address(listen))
 
 
 def _read_line(descriptor: int, deadline: float) -> dict[str, Any] | None:

@@ -95,6 +95,6 @@ def _token(path: str) -> str:
 
 def _read(key: str, path: str) -> bytes:
     try:
-        return Path(path).expanduser().read_bytes()
+        return Path(os.path.expanduser(path)).read_bytes()
     except OSError as error:
         raise SettingError(f"{key} {path}: cannot be read: {(error.strerror or str(error)).lower()}") from error

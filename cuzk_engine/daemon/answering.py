@@ -50,13 +50,14 @@ def streaming(handler: Callable[[Any, Any, Any], AsyncIterator[Any]]) -> Callabl
 async def _abort(context: Any, error: Exception) -> NoReturn:
     if isinstance(error, aio.AbortError | asyncio.CancelledError):
         raise error
+    text = str(error).encode(errors="backslashreplace").decode()  # a name in it may be no UTF-8
     if isinstance(error, RefusedError):
-        await context.abort(grpc.StatusCode[error.reason], str(error))
+        await context.abort(grpc.StatusCode[error.reason], text)
     if isinstance(error, CuzkError):
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
     if isinstance(error, sqlite3.Error):
         await context.abort(grpc.StatusCode.INTERNAL, f"the job store cannot be used: {error}")
     log.error("a call failed", exc_info=error)
-    text = " ".join(str(error).split())
+    text = " ".join(text.split())
     await context.abort(grpc.StatusCode.INTERNAL, f"internal fault: {type(error).__name__}: {text}")
     raise AssertionError("abort raises")

@@ -14,7 +14,7 @@ import threading
 from typing import Any, Final
 
 _LENGTHS: Final = struct.Struct("<II")
-MAX_JSON: Final = 16 << 20
+MAX_JSON: Final = 64 << 20  # a proof travels with its public signals, 80 bytes each
 MAX_BLOB: Final = 64 << 20
 
 Message = dict[str, Any]

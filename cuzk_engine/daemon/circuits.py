@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from dataclasses import replace
+from typing import Final
 
 from cuzk_engine.client.types import CircuitInfo
 from cuzk_engine.daemon import files
 from cuzk_engine.daemon.files import AllowedPaths
 from cuzk_engine.daemon.refusal import Reason, RefusedError
 from cuzk_engine.daemon.store import CircuitRecord, Store
+
+_REPLACED_KEPT: Final = 4
 
 
 class Circuits:
@@ -20,7 +24,12 @@ class Circuits:
         self._store = store
         self._allowed = allowed
         self._by_id = {record.info.id: record for record in store.circuits()}
+        self._stop = threading.Event()
         self._registering = asyncio.Lock()  # one large file is hashed at a time
+
+    def stop(self) -> None:
+        """Ends the reading of large files."""
+        self._stop.set()
 
     def list(self) -> list[CircuitInfo]:
         return [record.info for record in self._by_id.values()]
@@ -34,7 +43,7 @@ class Circuits:
         facts = await asyncio.to_thread(files.read_key, resolved)
         async with self._registering:
             known = self._known(resolved, facts.identity)
-            content = known.info.id if known else await asyncio.to_thread(files.content_hash, resolved)
+            content = known.info.id if known else await asyncio.to_thread(files.content_hash, resolved, self._stop)
         if files.file_identity(resolved) != facts.identity:
             raise RefusedError(
                 Reason.FAILED_PRECONDITION, f"{path}: changed while it was read; try again when it is written"
@@ -46,6 +55,7 @@ class Circuits:
         record = CircuitRecord(info, facts.identity)
         self._store.put_circuit(record)
         self._by_id[info.id] = record
+        self._forget_replaced(record)
         return record
 
     async def find(self, circuit_id: str) -> CircuitRecord:
@@ -81,6 +91,13 @@ class Circuits:
         if self._by_id.pop(circuit_id, None) is None:
             raise RefusedError(Reason.NOT_FOUND, f"circuit {circuit_id[:80]!r} is not registered")
         self._store.remove_circuit(circuit_id)
+
+    def _forget_replaced(self, record: CircuitRecord) -> None:
+        """Keys that were at the same path before; of the last few it is still known what became of them."""
+        path = record.info.key_path
+        replaced = [r.info.id for r in self._by_id.values() if r.info.key_path == path and r is not record]
+        for circuit_id in replaced[:-_REPLACED_KEPT]:
+            self.remove(circuit_id)
 
     def _known(self, path: str, identity: tuple[int, ...]) -> CircuitRecord | None:
         if not identity:

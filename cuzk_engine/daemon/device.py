@@ -34,6 +34,7 @@ _PR_SET_DUMPABLE: Final = 4
 FLUSH_SECONDS: Final = 0.05
 _MAX_BUFFERED: Final = 200_000  # events between two flushes
 _PROGRESS_NS: Final = 50 * 10**6
+_CPU_NICENESS: Final = 5
 
 
 class EventBuffer:
@@ -122,9 +123,19 @@ class Workers:
             answer = self._prove(order, cancel)
             with self._lock:
                 del self._cancels[order.job]
-            with contextlib.suppress(OSError):  # the supervisor has gone: so will this process
+            self._tell(order, answer)
+
+    def _tell(self, order: Order, answer: Message) -> None:
+        """Whatever the answer is, the supervisor hears that the job has ended."""
+        done = {"type": "done", "job": order.job, "worker": order.worker}
+        with contextlib.suppress(OSError):  # the supervisor has gone: so will this process
+            with contextlib.suppress(ValueError):  # too many events for one message: they are lost
                 self._events.flush()  # what a job did is known before that it ended
-                self._channel.send({"type": "done", "job": order.job, "worker": order.worker, **answer})
+            try:
+                self._channel.send({**done, **answer})
+            except ValueError as error:
+                reason = f"the proof and its public signals are too large to be delivered by the engine: {error}"
+                self._channel.send({**done, "outcome": "failed", "error": reason})
 
     def _prove(self, order: Order, cancel: CancelToken) -> Message:
         try:
@@ -216,6 +227,8 @@ class DeviceProcess:
 def main(arguments: list[str]) -> int:
     descriptor, device, supervisor, options = arguments
     _protect(int(supervisor))
+    if device == "cpu":  # all cores for minutes: the window and the supervisor come first where there is no spare one
+        os.nice(_CPU_NICENESS)
     channel = BlockingChannel(socket.socket(fileno=int(descriptor)))
     events = EventBuffer(channel)
     try:
@@ -236,7 +249,8 @@ def _protect(supervisor: int) -> None:
     """No core file (it would hold witnesses), and no life without the supervisor."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    faulthandler.enable()
+    if sys.stderr is not None:
+        faulthandler.enable()
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -250,6 +264,8 @@ def _flush_for_ever(events: EventBuffer) -> None:
         time.sleep(FLUSH_SECONDS)
         try:
             events.flush()
+        except ValueError:  # too many for one message: they are lost
+            continue
         except OSError:
             return
 

@@ -33,6 +33,7 @@ class DeviceListener(Protocol):
     """Who hears of a device process."""
 
     def device_changed(self, device: DeviceHandle) -> None: ...
+    def device_renewed(self, device: DeviceHandle) -> None: ...
     def device_died(self, device: DeviceHandle, reason: str) -> None: ...
     def device_failed(self, device: DeviceHandle, reason: str) -> None: ...
     def job_progress(self, job: str, phase: str, fraction: float) -> None: ...
@@ -41,13 +42,13 @@ class DeviceListener(Protocol):
 
 
 class DeviceHandle:
-    """One device. ``settings`` gives the pipeline's settings as texts, ``count_workers`` the number of workers;
-    both are asked each time they are needed."""
+    """One device. ``options`` are what its process is started with, ``settings`` gives the pipeline's settings as
+    texts, ``count_workers`` the number of workers; both are asked each time they are needed."""
 
     def __init__(
         self,
         device: str,
-        options: Mapping[str, Any],
+        options: Callable[[], Mapping[str, Any]],
         listener: DeviceListener,
         settings: Callable[[], Mapping[str, str]],
         count_workers: Callable[[DeviceHandle], int],
@@ -65,11 +66,12 @@ class DeviceHandle:
         self._calls: dict[int, asyncio.Future[Any]] = {}
         self._numbers = itertools.count(1)
         self._ending = asyncio.Event()
+        self._renewing = False
         self._sent_workers = 0
 
     @property
     def is_ready(self) -> bool:
-        return self.state == "ready"
+        return self.state == "ready" and not self._renewing
 
     @property
     def workers(self) -> int:
@@ -109,6 +111,11 @@ class DeviceHandle:
             was_ready, refused, reason = await self._run_once()
             if self._ending.is_set():
                 break
+            if self._renewing:
+                self._renewing = False
+                self.state, self.reason, self.pid = "restarting", "its settings changed", 0
+                self._listener.device_renewed(self)
+                continue
             # A process that says why it cannot start will say so again.
             failures = 0 if was_ready else failures + (_FAILED_AFTER if refused else 1)
             if was_ready and asyncio.get_running_loop().time() - started > _STEADY_SECONDS:
@@ -133,6 +140,15 @@ class DeviceHandle:
         if self._channel is not None:
             self._channel.send({"type": "end"})
 
+    def renew(self) -> None:
+        """A setting that a process has for life changed: no new jobs for this one; ``renew_when_idle`` ends it."""
+        self._renewing = self.state == "ready"
+
+    def renew_when_idle(self, running: int) -> None:
+        """Ends a process that is to be renewed once nothing runs in it."""
+        if self._renewing and running == 0 and self._channel is not None:
+            self._channel.send({"type": "end"})
+
     def kill(self) -> None:
         if self.pid:
             with contextlib.suppress(ProcessLookupError):
@@ -149,10 +165,12 @@ class DeviceHandle:
                 str(theirs.fileno()),
                 self.id,
                 str(os.getpid()),
-                json.dumps(self._options),
+                json.dumps(dict(self._options())),
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
+                # The variable is in the options already; beside them it would hide later changes of cpu.arena.
+                env={name: value for name, value in os.environ.items() if name != "CUZK_CPU_ARENA"},
             )
         except OSError as error:
             ours.close()
@@ -176,6 +194,8 @@ class DeviceHandle:
             log.exception("device %s sent what was not understood", self.id)
             fault = f"the process of device {self.id} sent what was not understood: {error}"
         was_ready = self.state == "ready"
+        if was_ready:
+            self.state = "restarting"  # it may take a while to end, and takes no orders any more
         self._channel = None
         channel.close()
         self._fail_calls()

@@ -7,13 +7,16 @@ opens the files itself.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import threading
 from collections.abc import Collection, Iterable
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Final
 
+import cuzk_engine
 from cuzk_engine import paths
 from cuzk_engine.client.types import CircuitInfo
 from cuzk_engine.daemon.refusal import Reason, RefusedError
@@ -22,17 +25,21 @@ from cuzk_engine.formats.container import Container
 from cuzk_engine.formats.source import FileIdentity, SourceFile, open_regular, read_at
 from cuzk_engine.formats.wtns import WTNS_SPEC, read_header
 from cuzk_engine.formats.zkey import ZKey
+from cuzk_engine.paths import is_utf8
 
 _HASH_CHUNK: Final = 1 << 20
 _ID_DIGITS: Final = 16
 
 
 class AllowedPaths:
-    """The folders from which files may be opened by path: ``folders``, or the home folder and srs.param_cache."""
+    """The folders from which files may be opened by path: ``folders``, or the home folder, srs.param_cache and the
+    project's own demo circuit, which may be installed anywhere.
+    """
 
     def __init__(self, folders: Iterable[str], param_cache: str) -> None:
-        chosen = list(folders) or [str(Path.home()), param_cache]
-        self._folders = [os.path.realpath(os.path.expanduser(folder)) for folder in chosen if folder]
+        chosen = list(folders) or ["~", param_cache, *_demo_folders()]
+        expanded = [os.path.expanduser(folder) for folder in chosen if folder]
+        self._folders = [os.path.realpath(folder) for folder in expanded if not folder.startswith("~")]
 
     def check(self, path: str) -> str:
         """The path without links. Raises RefusedError for one that is not absolute or leads elsewhere; the file
@@ -43,6 +50,8 @@ class AllowedPaths:
                 Reason.INVALID_ARGUMENT, f"{path!r} is no absolute path; the daemon has another working folder"
             )
         resolved = os.path.realpath(path)
+        if not is_utf8(resolved):  # it could be opened, but no message could carry it
+            raise RefusedError(Reason.INVALID_ARGUMENT, f"{path}: leads to {resolved!r}, whose name is not UTF-8")
         if not any(resolved == folder or resolved.startswith(folder.rstrip("/") + "/") for folder in self._folders):
             allowed = ", ".join(self._folders)
             raise RefusedError(
@@ -51,6 +60,13 @@ class AllowedPaths:
                 "add its folder to daemon.allowed_paths",
             )
         return resolved
+
+
+def _demo_folders() -> list[str]:
+    """``assets/demo`` beside the package in a checkout, inside it when installed; those that are there."""
+    package = Path(cuzk_engine.__file__).resolve().parent
+    places = (package.parent / "assets" / "demo", package / "_assets" / "demo")
+    return [str(place) for place in places if place.is_dir()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +120,17 @@ def default_name(path: str) -> str:
     return Path(path).parent.name if stem in ("circuit", "circuit_final", "circuit_0000") else stem
 
 
-def content_hash(path: str) -> str:
-    """BLAKE2b-256 of a file. It is read, not mapped: a file that is cut short meanwhile must not end the supervisor."""
+def content_hash(path: str, stop: threading.Event | None = None) -> str:
+    """BLAKE2b-256 of a file. It is read, not mapped: a file that is cut short meanwhile must not end the supervisor.
+
+    Raises FormatError, and RefusedError once ``stop`` is set: the end of the daemon does not wait for a large file.
+    """
     digest = hashlib.blake2b(digest_size=32)
     with open_regular(path) as (descriptor, _):
         offset = 0
         while data := read_at(descriptor, _HASH_CHUNK, offset):
+            if stop is not None and stop.is_set():
+                raise RefusedError(Reason.FAILED_PRECONDITION, "the engine is stopping")
             digest.update(data)
             offset += len(data)
     return digest.hexdigest()
@@ -145,16 +166,21 @@ class Spool:
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = paths.runtime_dir() / "spool" if folder is None else folder
 
+    @property
+    def folder(self) -> Path:
+        return self._folder
+
     def create(self, job_id: str) -> tuple[str, int]:
-        """Path and descriptor of a new file. Raises CuzkError."""
+        """Path and descriptor of a new file. Raises CuzkError, and OSError when the disk is full."""
         paths.ensure_private(self._folder)
         path = self._folder / f"{job_id}.wtns"
         return str(path), os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
     def remove(self, path: str) -> None:
-        """Removes a file of the spool, and nothing else."""
+        """Removes a file of the spool, and nothing else; one that cannot be removed now is removed by ``clean``."""
         if Path(path).parent == self._folder:
-            Path(path).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                Path(path).unlink()
 
     def clean(self, keep: Collection[str]) -> None:
         """Removes what no job needs, as after a crash."""

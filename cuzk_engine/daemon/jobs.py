@@ -94,6 +94,10 @@ class JobManager:
         """Takes over what the store holds from before: jobs that ran when the daemon died are queued once more."""
         for job in self._store.unfinished():
             if job.state is JobState.RUNNING:
+                if job.cancelling:
+                    self._active[job.id] = job
+                    self._end(job, JobState.CANCELLED)
+                    continue
                 if job.attempts >= MAX_ATTEMPTS:
                     self._active[job.id] = job
                     self._end(job, JobState.FAILED, f"the engine died {job.attempts} times while this job ran")
@@ -164,8 +168,13 @@ class JobManager:
         return self._store.proof(job.id)
 
     def newest(self, limit: int) -> list[JobRecord]:
+        """The newest jobs first; what runs is among them, however many came after it."""
         stored = self._store.newest(min(limit or LIST_LIMIT, LIST_LIMIT))
-        return [self._active.get(job.id) or self._pending_save(job.id) or job for job in stored]
+        jobs = [self._active.get(job.id) or self._pending_save(job.id) or job for job in stored]
+        listed = {job.id for job in jobs}
+        older = [run.job for run in self._running.values() if run.job.id not in listed]
+        older.sort(key=lambda job: -job.order)
+        return jobs[: max(0, len(jobs) - len(older))] + older
 
     def info(self, job: JobRecord) -> JobInfo:
         """A job as clients see it."""
@@ -249,6 +258,7 @@ class JobManager:
             return False
         if not job.cancelling:
             job.cancelling = True
+            self._save(job)
             self._devices[run.device].cancel(job.id)
         return True
 
@@ -300,6 +310,9 @@ class JobManager:
         run = self._running.get(job_id)
         if run is None:
             return
+        if memory and run.job.cancelling:
+            self._end(run.job, JobState.CANCELLED)
+            return
         others = len(self.running_on(run.device)) > 1
         if memory and others and not run.job.alone:
             log.warning("job %s: %s; it will be tried once more, alone", job_id, error)
@@ -330,6 +343,9 @@ class JobManager:
     def put_back(self) -> None:
         """At the end of the daemon: what still runs is queued for the next start, and this attempt does not count."""
         for run in list(self._running.values()):
+            if run.job.cancelling:
+                self._end(run.job, JobState.CANCELLED)
+                continue
             run.job.attempts -= 1
             self._requeue(run)
 
@@ -357,10 +373,7 @@ class JobManager:
         job.device = device.id
         job.started_unix_ns = job.last_activity_unix_ns = self._clock()
         job.attempts += 1
-        try:
-            self._store.update(job)
-        except sqlite3.Error as error:  # it will run; only the number of attempts is not known after a crash
-            log.warning("the job store cannot be written: %s", error)
+        self._save(job)
         self._queue.remove(job.id)
         self._positions = None
         self._running[job.id] = _Running(job, device.id, free)
@@ -368,6 +381,13 @@ class JobManager:
         device.start(job, free)
         self._tell(job)
         return True
+
+    def _save(self, job: JobRecord) -> None:
+        """Where it does not work the job goes on; only what changed is not known after a crash."""
+        try:
+            self._store.update(job)
+        except sqlite3.Error as error:
+            log.warning("the job store cannot be written: %s", error)
 
     def _enqueue(self, job: JobRecord) -> None:
         self._queue.add(Waiting(job.id, job.priority, job.order, job.submitted_unix_ns, job.wanted_device))
@@ -377,10 +397,7 @@ class JobManager:
         job = run.job
         self._forget_run(job.id)
         job.state, job.phase, job.progress, job.cancelling = JobState.QUEUED, "", 0.0, False
-        try:
-            self._store.update(job)
-        except sqlite3.Error as error:
-            log.warning("the job store cannot be written: %s", error)
+        self._save(job)
         self._enqueue(job)
         self._tell(job)
 
@@ -395,7 +412,8 @@ class JobManager:
         if job.state.ended:
             return
         self._forget_run(job.id)
-        job.state, job.error, job.phase = state, error, ""
+        job.state, job.phase = state, ""
+        job.error = error.encode(errors="backslashreplace").decode()  # a name in it may be no UTF-8
         job.progress = 1.0 if state is JobState.COMPLETED else job.progress
         job.finished_unix_ns = job.last_activity_unix_ns = self._clock()
         try:

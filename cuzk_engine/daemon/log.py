@@ -5,6 +5,7 @@ Many messages from one place of the program within a short time are written a fe
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import logging.handlers
@@ -12,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +29,15 @@ _WINDOW_SECONDS: Final = 10.0
 _MAX_LINE: Final = 4000
 
 
+@dataclass(slots=True)
+class _Repeats:
+    """Records of one template in a window."""
+
+    start: float
+    count: int = 0
+    last: logging.LogRecord | None = None
+
+
 class Coalescer(logging.Filter):
     """Lets a message's template through ``burst`` times a window, counts the rest, and says the number afterwards."""
 
@@ -38,27 +49,34 @@ class Coalescer(logging.Filter):
         self._window = window
         self._clock = clock
         self._lock = threading.Lock()
-        self._seen: dict[tuple[str, int, str], tuple[float, int]] = {}  # start of the window, records in it
+        self._seen: dict[tuple[str, int, str], _Repeats] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         if getattr(record, "is_count", False):
             return True
         key = (record.name, record.levelno, str(record.msg))
         with self._lock:
-            start, count = self._seen.get(key, (self._clock(), 0))
-            self._seen[key] = (start, count + 1)
-            return count < self._burst
+            repeats = self._seen.setdefault(key, _Repeats(self._clock()))
+            repeats.count += 1
+            repeats.last = record
+            return repeats.count <= self._burst
 
     def flush(self, logger: logging.Logger) -> None:
         """Ends windows that are over; called now and then."""
         now = self._clock()
         with self._lock:
-            over = [key for key, (start, _) in self._seen.items() if now - start >= self._window]
-            counts = [(key, self._seen.pop(key)[1] - self._burst) for key in over]
-        for (_, level, template), more in counts:
-            if more > 0:
+            over = [key for key, repeats in self._seen.items() if now - repeats.start >= self._window]
+            ended = [self._seen.pop(key) for key in over]
+        for repeats in ended:
+            more = repeats.count - self._burst
+            if more > 0 and repeats.last is not None:
                 logger.log(
-                    level, "%d more like this in %.0f s: %s", more, self._window, template, extra={"is_count": True}
+                    repeats.last.levelno,
+                    "%d more like this in %.0f s, the last: %s",
+                    more,
+                    self._window,
+                    one_line(repeats.last),
+                    extra={"is_count": True},
                 )
 
 
@@ -133,8 +151,12 @@ class DaemonLog:
         self._coalescer.flush(self.logger)
 
     def timeline(self, event: str, job: str, detail: str, time_ns: int | None = None) -> None:
-        """A line that operators grep: on standard error in the foreground, in the log file of a detached daemon."""
+        """A line that operators grep: on standard error in the foreground, in the log file of a detached daemon.
+
+        ``job`` is the caller's text: what would end the line or be obeyed by a terminal becomes "_".
+        """
         elapsed = ((time.monotonic_ns() if time_ns is None else time_ns) - self._started_ns) // 10**6
+        job = "".join(letter if letter.isprintable() else "_" for letter in job)
         line = f"TIMELINE,{elapsed},{event},{job},{detail}"
         if not self._foreground:
             record = {"msg": line, "levelno": logging.INFO, "levelname": "INFO", "is_raw": True}
@@ -149,7 +171,8 @@ class DaemonLog:
         self.logger.removeFilter(self._coalescer)
         for handler in self._handlers:
             self.logger.removeHandler(handler)
-            handler.close()
+            with contextlib.suppress(OSError):  # a full disk: what is left in the buffer is lost
+                handler.close()
         self._handlers.clear()
 
     def _add(self, handler: logging.Handler) -> None:
@@ -158,7 +181,8 @@ class DaemonLog:
 
 
 def one_line(record: logging.LogRecord) -> str:
-    text = " ".join(record.getMessage().split())
+    """The message without line breaks, and without what a terminal would obey: messages quote names of files."""
+    text = "".join(letter if letter.isprintable() else "\ufffd" for letter in " ".join(record.getMessage().split()))
     return text if len(text) <= _MAX_LINE else text[:_MAX_LINE] + "…"
 
 

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from cuzk_engine.errors import CuzkError, DaemonError
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from cuzk_engine.daemon.supervisor import Supervisor
 
 log = logging.getLogger("cuzk")
+
+_ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,15 @@ class Options:
     ready_fd: int = -1
 
 
+class AlreadyRunningError(DaemonError):
+    """Another process has the lock."""
+
+
 def run_daemon(options: Options) -> int:
     """Runs until it is told to end. Raises CuzkError when it cannot start; an exit code otherwise."""
+    from cuzk_engine.client.instance import open_standard_streams
+
+    open_standard_streams()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no witness in a core file
     from cuzk_engine import config, paths
     from cuzk_engine.client.address import parse_address
@@ -59,15 +68,18 @@ def run_daemon(options: Options) -> int:
     lock = InstanceLock.take()
     if lock is None:
         known = read_lock().instance
-        raise DaemonError(
+        raise AlreadyRunningError(
             f"the engine is already running at {known.address} (pid {known.pid})"
             if known
             else "the engine is already starting"
         )
+    _end_cleanly_on(signal.SIGTERM, signal.SIGHUP)
     try:
         from cuzk_engine.daemon.server import check_free
 
         check_free(address)  # before anything that takes long
+        # Whoever wants to stop a daemon that is just starting finds it by this.
+        lock.write(_instance(options, str(address), "", time.time_ns()))
         daemon_log = DaemonLog(
             paths.log_dir(),
             level=settings.text("logging.level"),
@@ -90,7 +102,6 @@ async def _serve(options: Options, settings: Settings, lock: InstanceLock, daemo
     from cuzk_engine import paths
     from cuzk_engine.build import build_id
     from cuzk_engine.client.address import parse_address
-    from cuzk_engine.client.instance import Instance
     from cuzk_engine.daemon.access import access_for
     from cuzk_engine.daemon.server import Server
     from cuzk_engine.daemon.store import Store
@@ -98,15 +109,7 @@ async def _serve(options: Options, settings: Settings, lock: InstanceLock, daemo
 
     birth = Birth(build_id(), time.time_ns(), options.started_by, time.monotonic_ns())
     address = parse_address(settings.text("daemon.listen"))
-    instance = Instance(
-        pid=os.getpid(),
-        address=str(address),
-        started_unix_ns=birth.started_unix_ns,
-        build=birth.build,
-        config=os.path.abspath(options.config) if options.config else "",
-        listen=options.listen,
-        started_by=options.started_by,
-    )
+    instance = _instance(options, str(address), birth.build, birth.started_unix_ns)
     lock.write(instance)
     _log_start(settings, instance)
     store = Store(paths.data_dir() / "jobs.sqlite")
@@ -125,6 +128,20 @@ async def _serve(options: Options, settings: Settings, lock: InstanceLock, daemo
         store.close()
     log.info("ended")
     return 0
+
+
+def _instance(options: Options, address: str, build: str, started_unix_ns: int) -> Instance:
+    from cuzk_engine.client.instance import Instance
+
+    return Instance(
+        pid=os.getpid(),
+        address=address,
+        started_unix_ns=started_unix_ns,
+        build=build,
+        config=os.path.abspath(options.config) if options.config else "",
+        listen=options.listen,
+        started_by=options.started_by,
+    )
 
 
 async def _run_parts(
@@ -184,7 +201,7 @@ async def _follow_state(
     while True:
         changed = supervisor.state_changed
         state = supervisor.state
-        with contextlib.suppress(OSError):  # a full disk: the file is information only
+        with contextlib.suppress(DaemonError):  # a full disk: the file is information only
             lock.write(replace(instance, state=state))
         await server.set_serving(state == "ready")
         if state == "ready":
@@ -195,18 +212,18 @@ async def _follow_state(
 
 
 class _Signals:
-    """SIGTERM and SIGINT: the first asks to drain and end, the second to end at once."""
+    """SIGTERM, SIGINT, SIGHUP: the first asks to drain and end, the second to end at once."""
 
     def __init__(self, request_stop: Callable[..., None]) -> None:
         self._request_stop = request_stop
         self._count = 0
 
     def __enter__(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in _ENDING_SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, self._heard, number)
 
     def __exit__(self, *exc: object) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in _ENDING_SIGNALS:
             asyncio.get_running_loop().remove_signal_handler(number)
 
     def _heard(self, number: int) -> None:
@@ -221,7 +238,17 @@ def _log_start(settings: Settings, instance: Instance) -> None:
     log.info("started: pid %d, build %s, by the %s", instance.pid, instance.build, instance.started_by)
     log.info("configuration: %s", settings.path or "none, all defaults")
     for note in settings.notes:
-        log.warning("%s", note)
+        log.log(logging.INFO if ": used" in note else logging.WARNING, "%s", note)
+
+
+def _end_cleanly_on(*signals: signal.Signals) -> None:
+    """Until the event loop listens for signals, one ends the process as an exit that still gives the lock back."""
+
+    def leave(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    for number in signals:
+        signal.signal(number, leave)
 
 
 def say_first(descriptor: int, message: dict[str, Any]) -> None:
@@ -257,7 +284,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return run_daemon(options)
     except CuzkError as error:
-        say_first(options.ready_fd, {"error": str(error)})
+        say_first(options.ready_fd, {"error": str(error), "already": isinstance(error, AlreadyRunningError)})
         print(f"cuzk: error: {error}", file=sys.stderr)
         return error.exit_code
     except Exception as error:

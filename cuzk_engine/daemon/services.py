@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 from cuzk_engine.client.convert import (
@@ -152,9 +151,9 @@ class JobsService(rpc.JobsServicer):
     async def _spool(self, job_id: str, messages: AsyncIterator[Any], circuit: CircuitRecord) -> str:
         """Writes the streamed bytes to a file of the spool; removes it when anything goes wrong."""
         limit = 32 * circuit.info.n_vars + (1 << 20)  # the values, and room for the headers
-        path, descriptor = self._supervisor.spool.create(job_id)
-        size = 0
+        path, size = "", 0
         try:
+            path, descriptor = self._supervisor.spool.create(job_id)
             with open(descriptor, "wb") as sink:
                 async for message in messages:
                     if message.WhichOneof("part") != "data":
@@ -173,7 +172,7 @@ class JobsService(rpc.JobsServicer):
             self._supervisor.spool.remove(path)
             text = (error.strerror or str(error)).lower()
             raise RefusedError(
-                Reason.RESOURCE_EXHAUSTED, f"{Path(path).parent}: the witness cannot be kept: {text}"
+                Reason.RESOURCE_EXHAUSTED, f"{self._supervisor.spool.folder}: the witness cannot be kept: {text}"
             ) from error
         except BaseException:
             self._supervisor.spool.remove(path)

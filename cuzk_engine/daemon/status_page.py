@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 import time
 from typing import Any, Final
 
@@ -33,6 +34,7 @@ class StatusPage:
         self._supervisor = supervisor
         self._metrics = Metrics(supervisor)
         self._server: asyncio.Server | None = None
+        self._path = ""
         self._connections: set[asyncio.StreamWriter] = set()
 
     async def start(self, address: Address) -> None:
@@ -45,6 +47,7 @@ class StatusPage:
             raise DaemonError(f"daemon.status_listen: {taken_message(address).replace('daemon.listen', 'address')}")
         try:
             if address.path:
+                self._path = address.path
                 self._server = await asyncio.start_unix_server(self._serve, address.path, limit=_HEAD_BYTES)
             else:
                 self._server = await asyncio.start_server(self._serve, address.host, address.port, limit=_HEAD_BYTES)
@@ -63,6 +66,9 @@ class StatusPage:
                 writer.close()
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._server.wait_closed(), 1.0)
+            if self._path:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(self._path)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._connections) >= _CONNECTIONS:  # idle ones go first only by their timeout

@@ -144,11 +144,11 @@ class Store:
         rows = self._database.execute(
             "SELECT number, body FROM jobs WHERE state IN (?, ?) ORDER BY number", (JobState.QUEUED, JobState.RUNNING)
         )
-        return [_job_from(number, body) for number, body in rows]
+        return [self._job(number, body) for number, body in rows]
 
     def newest(self, limit: int) -> list[JobRecord]:
         rows = self._database.execute("SELECT number, body FROM jobs ORDER BY number DESC LIMIT ?", (limit,))
-        return [_job_from(number, body) for number, body in rows]
+        return [self._job(number, body) for number, body in rows]
 
     def drop_finished(self, before_unix_ns: int, keep: int) -> int:
         """Drops jobs that ended before a time, and the oldest beyond ``keep``; returns how many."""
@@ -177,9 +177,12 @@ class Store:
 
     def circuits(self) -> list[CircuitRecord]:
         found = []
-        for (body,) in self._database.execute("SELECT body FROM circuits ORDER BY rowid"):
-            document = json.loads(body)
-            found.append(CircuitRecord(CircuitInfo(**document["info"]), tuple(document["identity"])))
+        for circuit, body in self._database.execute("SELECT id, body FROM circuits ORDER BY rowid"):
+            try:
+                document = json.loads(body)
+                found.append(CircuitRecord(CircuitInfo(**document["info"]), tuple(document["identity"])))
+            except (ValueError, KeyError, TypeError) as error:
+                raise self._damaged(f"circuit {circuit}") from error
         return found
 
     def remove_circuit(self, circuit_id: str) -> bool:
@@ -210,7 +213,16 @@ class Store:
 
     def _one(self, query: str, *values: Any) -> JobRecord | None:
         row = self._database.execute(query, values).fetchone()
-        return _job_from(row[0], row[1]) if row else None
+        return self._job(row[0], row[1]) if row else None
+
+    def _job(self, number: int, body: str) -> JobRecord:
+        try:
+            return _job_from(number, body)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise self._damaged(f"job number {number}") from error
+
+    def _damaged(self, what: str) -> CuzkError:
+        return CuzkError(f"{self._path}: {what} is not as this build writes it: move the file away to start anew")
 
 
 def _job_body(job: JobRecord) -> str:

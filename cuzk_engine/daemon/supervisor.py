@@ -71,7 +71,7 @@ class Supervisor:
             settle=self._job_settled,
         )
         self.devices = [
-            DeviceHandle(name, self._device_options(), self, self.pipeline_texts, self._workers_of)
+            DeviceHandle(name, self._device_options, self, self.pipeline_texts, self._workers_of)
             for name in choose_devices(settings)
         ]
         self.state_changed = asyncio.Event()  # replaced with each change
@@ -118,6 +118,7 @@ class Supervisor:
         """Ends the device processes; what still runs is queued for the next start."""
         self.set_state("stopping")
         self.jobs.draining = True
+        self.circuits.stop()
         self.jobs.put_back()
         for device in self.devices:
             await device.end()
@@ -226,16 +227,19 @@ class Supervisor:
         if device.is_ready:
             log.info("device %s is ready: %s (pid %d)", device.id, device.info.get("name", ""), device.pid)
         if self.state == "starting" and all(item.state in ("ready", "failed") for item in self.devices):
+            self._warn_of_unknown_devices()
             self.set_state("ready")
         self.jobs.pump()
+
+    def device_renewed(self, device: DeviceHandle) -> None:
+        self._forget_memory(device)
+        self._identity_due = True
 
     def device_died(self, device: DeviceHandle, reason: str) -> None:
         if self.state == "stopping":
             return
         log.error("%s; it is started again", reason)
-        self.hub.forget_device(device.id)
-        self.loaded_keys = {}
-        self.hub.forget_device("host")  # its buffers for transfers
+        self._forget_memory(device)
         self._pending.incidents.append(Incident(time.monotonic_ns(), device.id, "worker-died", "", reason))
         self.jobs.device_died(device.id, reason)
 
@@ -256,6 +260,7 @@ class Supervisor:
             case _:
                 self.jobs.failed(job, message["error"], memory=bool(message.get("memory")))
         device.workers_changed()
+        device.renew_when_idle(len(self.jobs.running_on(device.id)))
         self._background(self.refresh_keys())
 
     def events(self, device: DeviceHandle, columns: bytes) -> None:
@@ -264,6 +269,20 @@ class Supervisor:
         self._timeline.spans(batch)
 
     # ---- inside ----
+
+    def _forget_memory(self, device: DeviceHandle) -> None:
+        """The process has gone, and with it all that it held."""
+        self.hub.forget_device(device.id)
+        self.hub.forget_device("host")  # its buffers for transfers
+        self.loaded_keys = {}
+
+    def _warn_of_unknown_devices(self) -> None:
+        """What a device may be called is known only when it has started."""
+        known = {name for device in self.devices for name in device.names}
+        for name in self.settings.device_workers:
+            if name not in known:
+                there = ", ".join(device.id for device in self.devices)
+                log.warning('[devices."%s"] has no effect: this engine has no such device; there is %s', name, there)
 
     def _background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -284,6 +303,11 @@ class Supervisor:
                 self._log.set_form(str(change.value))
             case "scheduler.aging":
                 self.jobs.set_aging(parse_duration(str(change.value)))
+            case "cpu.arena":
+                for device in self.devices:
+                    if device.id == "cpu":
+                        device.renew()
+                        device.renew_when_idle(len(self.jobs.running_on(device.id)))
             case "gpus.gpu_workers_per_device":
                 for device in self.devices:
                     device.workers_changed()
@@ -325,6 +349,9 @@ class Supervisor:
                 self.circuits.used(job.circuit_id)
         if job.error:
             log.warning("job %s failed: %s", job.id, job.error)
+        elif job.state == "completed":
+            seconds = (job.finished_unix_ns - job.started_unix_ns) / 1e9
+            log.info("job %s: %s proved in %.2f s on %s", job.id, job.circuit_name, seconds, job.device)
         else:
             log.info("job %s %s", job.id, job.state)
 

@@ -52,7 +52,9 @@ class HostSampler:
             times = psutil.cpu_times()
         except (psutil.Error, OSError):
             return None
-        total = float(sum(times))
+        # A guest's time is part of the user's already.
+        guests = float(getattr(times, "guest", 0.0)) + float(getattr(times, "guest_nice", 0.0))
+        total = float(sum(times)) - guests
         busy = total - float(times.idle) - float(getattr(times, "iowait", 0.0))
         before, self._times = self._times, (busy, total)
         if before is None or total <= before[1]:

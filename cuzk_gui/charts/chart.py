@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from html import escape
 
 from PySide6.QtCore import QPointF, QRectF, Qt
-from PySide6.QtGui import QColor, QFontMetricsF, QPainter, QPen
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout
+from PySide6.QtGui import QColor, QFontMetricsF, QPainter, QPaintEvent, QPen, QResizeEvent
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from cuzk_gui.charts.paint import Area, LabelPen, RectBatch, dashed
 from cuzk_gui.charts.plot import Plot
@@ -19,10 +19,62 @@ Row = tuple[str | int | float, ...]
 LegendEntry = tuple[str, str]  # (name, colour)
 
 
+class Legend(QWidget):
+    """Names with their colours in at most three lines; those that do not fit are in the tooltip."""
+
+    _LINE = 17
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__()
+        self._scene = scene
+        self._entries: tuple[LegendEntry, ...] = ()
+        self.setFont(ui_font(11.5))
+        self.setFixedHeight(self._LINE)
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+
+    def show_entries(self, entries: Sequence[LegendEntry]) -> None:
+        if tuple(entries) != self._entries:
+            self._entries = tuple(entries)
+            names = ", ".join(name for name, _ in entries)
+            self.setToolTip(names)
+            self.setAccessibleName(f"Legend: {names}")
+            self._fit()
+            self.update()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        self._fit()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setPen(QColor(self._scene.colours.muted))
+        for rect, (name, colour) in zip(self._places(), self._entries, strict=False):
+            painter.fillRect(QRectF(rect.left(), rect.center().y() - 5, 10, 10), QColor(colour))
+            painter.drawText(rect.adjusted(15, 0, 0, 0), Qt.AlignmentFlag.AlignVCenter, name)
+
+    def _fit(self) -> None:
+        places = self._places()
+        self.setFixedHeight(round(places[-1].bottom()) if places else self._LINE)
+
+    def _places(self) -> list[QRectF]:
+        metrics = QFontMetricsF(self.font())
+        found: list[QRectF] = []
+        x, y = 2.0, 0.0
+        for name, _ in self._entries:
+            wide = 16 + metrics.horizontalAdvance(name)
+            if x + wide > self.width() and x > 2:
+                x, y = 2.0, y + self._LINE
+            if y >= 3 * self._LINE or x + wide > max(self.width(), 1):
+                break
+            found.append(QRectF(x, y, wide, self._LINE))
+            x += wide + 14
+        return found
+
+
 class Chart(QFrame):
     """``shows_marks``: this chart carries the texts of marks and incidents; all charts carry their lines."""
 
     title = ""
+    empty = "nothing measured yet"
     shows_marks = False
 
     def __init__(self, scene: Scene, *, bottom_axis: bool = False) -> None:
@@ -33,10 +85,7 @@ class Chart(QFrame):
         self.setProperty("panel", True)
         self._title = QLabel(self.title)
         self._title.setProperty("role", "title")
-        self._legend = QLabel()
-        self._legend.setProperty("role", "muted")
-        self._legend.setTextFormat(Qt.TextFormat.RichText)
-        self._legend.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        self._legend = Legend(scene)
         self._note = QLabel()
         self._note.setProperty("role", "muted")
         self.header = QHBoxLayout()
@@ -47,14 +96,13 @@ class Chart(QFrame):
         self.header.addWidget(self._note)
         self.plot = Plot(scene, self._paint, bottom_axis=bottom_axis)
         layout = QVBoxLayout(self)
-        layout.setContentsMargins(1, 0, 10, 6)
+        layout.setContentsMargins(1, 0, 4, 6)
         layout.setSpacing(0)
         layout.addLayout(self.header)
         layout.addWidget(self.plot, 1)
         self.plot.setAccessibleName(f"{self.title}, chart")
         self.plot.setAccessibleDescription("The same content as a table: View, Show as table")
         self._ticks: list[tuple[float, str]] | None = None
-        self._shown_legend = ""
 
     # ---- for subclasses ----
 
@@ -86,12 +134,7 @@ class Chart(QFrame):
 
     def refresh(self) -> None:
         """Asks for a repaint; texts change only when their content does."""
-        text = "&nbsp;&nbsp; ".join(
-            f'<span style="color:{colour}">■</span>&nbsp;{escape(name)}' for name, colour in self.legend()
-        )
-        if text != self._shown_legend:
-            self._shown_legend = text
-            self._legend.setText(text)
+        self._legend.show_entries(self.legend())
         note = self.note()
         if note != self._note.text():
             self._note.setText(note)
@@ -99,6 +142,12 @@ class Chart(QFrame):
 
     def restyle(self) -> None:
         self.plot.restyle()
+
+    def say_empty(self, painter: QPainter, area: Area) -> None:
+        """Nothing was measured, which is not the same as zero."""
+        painter.setPen(QColor(self.scene.colours.faint))
+        painter.setFont(ui_font(12))
+        painter.drawText(QRectF(0, 0, area.width, area.height), Qt.AlignmentFlag.AlignCenter, self.empty)
 
     def set_ticks(self, ticks: list[tuple[float, str]], low: float, high: float) -> None:
         """Labels of the left axis; the range is in the same unit."""
@@ -168,7 +217,7 @@ def tooltip(title: str, pairs: Sequence[tuple[str, str]], marks: Sequence[str] =
         for name, value in pairs
     )
     notes = "".join(f"<div>{escape(mark)}</div>" for mark in marks)
-    return f"<b>{escape(title)}</b><table cellspacing=0>{lines}</table>{notes}"
+    return f"<b>{escape(title)}</b><table cellspacing=0 width='100%'>{lines}</table>{notes}"
 
 
 def swatch(colour: str, name: str) -> str:

@@ -21,7 +21,7 @@ from cuzk_gui.theme import ui_font
 _HEIGHTS = {"lock": 0.9, "compute": 1.6, "h2d": 0.85, "d2h": 0.85}
 _HOST_HEIGHT = 1.25
 _MOST_LABELS = 250
-_LABEL_ROOM = 26.0  # pixels below which a bar is not looked at for a label
+_LABEL_ROOM = 20.0  # pixels below which a bar is not looked at for a label
 
 
 class LanesChart(Chart):
@@ -46,7 +46,8 @@ class LanesChart(Chart):
         for _, _, bottom in self._lanes:
             y = min(round(bottom * area.height), area.height - 1)
             painter.drawLine(QPointF(0, y), QPointF(area.width, y))
-        if timeline is None:
+        if timeline is None or not timeline.tracks:
+            self.say_empty(painter, area)
             return
         painter.setFont(ui_font(10))
         labels = _MOST_LABELS
@@ -117,9 +118,13 @@ class LanesChart(Chart):
             text = f"worker {int(track.rows['worker'][row])}" if kind == "lock.held" else words.kind_short(kind)
             room = float(right[i] - left[i])
             if self.pens.width(metrics, text, "bar") > room - 8:
-                continue
+                if kind != "lock.held":
+                    continue
+                text = str(int(track.rows["worker"][row]))
             painter.setPen(QColor(colours.on_bar(colours.groups[group])))
-            painter.drawText(QRectF(left[i], rows_y[0], room, rows_y[1] - rows_y[0]), Qt.AlignmentFlag.AlignCenter, text)
+            painter.drawText(
+                QRectF(left[i], rows_y[0], room, rows_y[1] - rows_y[0]), Qt.AlignmentFlag.AlignCenter, text
+            )
             written += 1
         return written
 

@@ -18,17 +18,18 @@ from cuzk_gui.models.view import nice_step
 from cuzk_gui.theme import ui_font
 from cuzk_gui.widgets.controls import Segmented
 
-_TO_CAPACITY = 0.2  # above this share of the capacity, "auto" scales to the capacity
+_TO_CAPACITY = 0.2  # above this share of the capacity the whole device is shown unless somebody chose otherwise
+_ENGINE, _DEVICE = "engine", "device"
 
 
 class MemoryChart(Chart):
-    title = "Device memory"
+    title = "Device memory"  # by purpose
     shows_marks = True
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
-        self.scale = Segmented(("used", "capacity"), "Scale of the memory chart")
-        self.scale.setToolTip("Scale to what is used, or to the whole memory of the device")
+        self.scale = Segmented((_ENGINE, _DEVICE), "Scale of the memory chart")
+        self.scale.setToolTip("What the engine holds, or the whole memory of the device with other processes")
         self.scale.chosen.connect(self._scale_chosen)
         self._scale_to: str | None = None
         self.header.insertWidget(2, self.scale)
@@ -36,7 +37,7 @@ class MemoryChart(Chart):
         self._unit = ("MiB", float(2**20))
 
     def note(self) -> str:
-        return f"by purpose · {self._unit[0]}"
+        return self._unit[0]
 
     def legend(self) -> Sequence[LegendEntry]:
         """The purposes that this device has ever held."""
@@ -45,16 +46,16 @@ class MemoryChart(Chart):
             return ()
         held = timeline.memory.seen
         shown = [(name, colours.purpose(name)) for name, seen in zip(PURPOSES, held, strict=True) if seen]
-        if timeline.samples.latest("memory_other"):
+        if self.scale.value == _DEVICE and timeline.samples.latest("memory_other"):
             shown.append(("other processes", colours.purpose("processes")))
         return shown
 
     def paint_content(self, painter: QPainter, area: Area) -> None:
         timeline = self.scene.timeline
         capacity = self.scene.capacity
-        if timeline is None:
-            self._scale(0.0, capacity)
-            self._grid(painter, area)
+        if timeline is None or not len(timeline.memory.rows):
+            self.set_ticks([], 0.0, 1.0)
+            self.say_empty(painter, area)
             return
         known_ns = min(self.scene.known_ns, area.start_ns + area.span_ns)
         times, values, known = timeline.memory.steps(area.start_ns, known_ns, area.pixel_ns)
@@ -62,36 +63,38 @@ class MemoryChart(Chart):
         totals = values.sum(axis=1) if len(values) else np.zeros(0)
         starts, stops, others = timeline.samples.steps("memory_other", area.start_ns, known_ns)
         peak = float(totals[known].max()) if known.any() else 0.0
-        if len(others):
-            peak += float(others.max())
-        self._scale(peak, capacity)
+        whole = self._scale(peak, peak + (float(others.max()) if len(others) else 0.0), capacity)
         self._grid(painter, area)
         self._unknown(painter, area, times, ends, known)
         self._purposes(painter, area, times, ends, values, known)
-        if len(others) and others.any():
+        if whole and len(others) and others.any():
             self._others(painter, area, times, totals, starts, np.minimum(stops, known_ns), others)
         self._capacity(painter, area, capacity)
 
-    def _y(self, area: Area, value: Array) -> Array:
+    def _y(self, area: Area, value: Array | np.float64) -> Array:
         return np.round(area.height - value * (area.height / self._top))
 
     def _scale_chosen(self, choice: str) -> None:
         self._scale_to = choice
         self.refresh()
 
-    def _scale(self, peak: float, capacity: int | None) -> None:
-        to_capacity = capacity is not None and (
-            self._scale_to == "capacity" or (self._scale_to is None and peak > _TO_CAPACITY * capacity)
-        )
-        self.scale.set_value("capacity" if to_capacity else "used")
-        target = max(peak * 1.12, capacity * 1.08 if to_capacity and capacity else 0.0, 2.0**20)
+    def _scale(self, own: float, together: float, capacity: int | None) -> bool:
+        """Sets the range from the peaks in view; whether the whole device is shown."""
+        whole = self._scale_to == _DEVICE
+        if self._scale_to is None and capacity is not None:
+            whole = own > _TO_CAPACITY * capacity or together > 0.9 * capacity
+        self.scale.set_value(_DEVICE if whole else _ENGINE)
+        target = max(own * 1.12, 2.0**20)
+        if whole:
+            target = max(together * 1.05, (capacity or 0) * 1.08, 2.0**20)
         self._unit = words.binary_unit(target)
-        step = nice_step(target / self._unit[1], 4) * self._unit[1]
-        top = target if to_capacity else float(np.ceil(target / step) * step)
+        step = nice_step(target / self._unit[1], 5) * self._unit[1]
+        top = target if whole else float(np.ceil(target / step) * step)
         self._top = top
         count = int(top / step + 1e-9)
         self._step = step
         self.set_ticks([(i * step, f"{i * step / self._unit[1]:g}") for i in range(count + 1)], 0.0, top)
+        return whole
 
     def _grid(self, painter: QPainter, area: Area) -> None:
         painter.setPen(QPen(QColor(self.scene.colours.grid), 1))
@@ -139,11 +142,18 @@ class MemoryChart(Chart):
     def _others(
         self, painter: QPainter, area: Area, times: Array, totals: Array, starts: Array, stops: Array, others: Array
     ) -> None:
-        index = np.searchsorted(times, starts, side="right") - 1
-        base = np.where(index >= 0, totals[np.maximum(index, 0)] if len(totals) else 0.0, 0.0)
-        x0, x1 = np.maximum(np.round(area.x(starts)), 0), np.round(area.x(stops))
-        lower, upper = self._y(area, base), self._y(area, base + others)
-        keep = x1 > x0
+        """On top of the purposes: an edge wherever either of them changes."""
+        edges = np.unique(np.concatenate([times, starts, stops]))
+        edges = edges[edges <= stops[-1]]
+        reading = np.searchsorted(starts, edges, side="right") - 1
+        step = np.searchsorted(times, edges, side="right") - 1
+        covered = (reading >= 0) & (edges < stops[np.maximum(reading, 0)])
+        base = np.where(step >= 0, totals[np.maximum(step, 0)] if len(totals) else 0.0, 0.0)
+        amount = others[np.maximum(reading, 0)]
+        x0 = np.clip(np.round(area.x(edges)), 0, area.width + 1)
+        x1 = np.append(x0[1:], np.clip(np.round(area.x(stops[-1:])), 0, area.width + 1))
+        lower, upper = self._y(area, base), self._y(area, base + amount)
+        keep = covered & (x1 > x0)
         brush = QColor(self.scene.colours.purpose("processes"))
         self.batch.fill(painter, brush, x0[keep], upper[keep], x1[keep], lower[keep])
 
@@ -175,7 +185,7 @@ class MemoryChart(Chart):
         if held is None:
             return tooltip(clock, [("no data", "")])
         pairs = [(swatch(colours.purpose(name), name), words.size(size)) for name, size in reversed(held.items())]
-        starts, stops, others = timeline.samples.steps("memory_other", time_ns, time_ns + 1)
+        _, stops, others = timeline.samples.steps("memory_other", time_ns, time_ns + 1)
         if len(others) and stops[-1] >= time_ns:
             pairs.insert(0, (swatch(colours.purpose("processes"), "other processes"), words.size(others[-1])))
         pairs.append(("together", words.size_of(sum(held.values()), self.scene.capacity)))

@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QWidget
 
 from cuzk_engine.events import Lane
 from cuzk_gui.charts.paint import RectBatch
-from cuzk_gui.charts.plot import LEFT_WIDTH
+from cuzk_gui.charts.plot import LEFT_WIDTH, RIGHT_MARGIN
 from cuzk_gui.charts.scene import Scene
 
 _BAR = 4.0
@@ -28,7 +28,7 @@ class Overview(QWidget):
 
     @property
     def _inside(self) -> QRectF:
-        return QRectF(LEFT_WIDTH + 1, 2, max(self.width() - LEFT_WIDTH - 11, 1), self.height() - 6)
+        return QRectF(LEFT_WIDTH, 2, max(self.width() - LEFT_WIDTH - RIGHT_MARGIN, 1), self.height() - 6)
 
     @property
     def length(self) -> float:
@@ -39,7 +39,7 @@ class Overview(QWidget):
         painter = QPainter(self)
         scene, colours, inside = self._scene, self._scene.colours, self._inside
         painter.fillRect(inside, QColor(colours.control))
-        zero = max(scene.view.now - self.length, 0.0)
+        zero = scene.view.now - self.length
         timeline = scene.timeline
         track = timeline.tracks.get(Lane.COMPUTE.value) if timeline else None
         if track is not None:
@@ -81,7 +81,7 @@ class Overview(QWidget):
 
     def _move_to(self, x: float) -> None:
         view, inside = self._scene.view, self._inside
-        zero = max(view.now - self.length, 0.0)
+        zero = view.now - self.length
         middle = zero + (x - inside.left()) / inside.width() * self.length
         start = min(max(middle - view.width / 2, 0.0), max(view.now - view.width * 0.5, 0.0))
         view.show(start, start + view.width)

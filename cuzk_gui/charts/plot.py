@@ -1,6 +1,7 @@
 """A pyqtgraph plot whose content is painted by us in pixels, with the mouse bound to the shared time view.
 
-The view box's x range is the axis' range: relative to the present while following, so that nothing of pyqtgraph has to be laid out
+The view box's x range is the axis' range: relative to the present while following, so that nothing of pyqtgraph has
+to be laid out
 again while time passes; only the layer is painted.
 """
 
@@ -18,6 +19,7 @@ from cuzk_gui.charts.scene import Scene
 from cuzk_gui.theme import ui_font
 
 LEFT_WIDTH = 78
+RIGHT_MARGIN = 16  # half of a label at the end of the axis
 PaintLayer = Callable[[QPainter, float, float], None]
 
 
@@ -92,7 +94,7 @@ class Plot(pg.PlotWidget):
         item = self.getPlotItem()
         item.hideButtons()
         item.setMenuEnabled(False)
-        item.setContentsMargins(0, 0, 0, 0)
+        item.layout.setContentsMargins(0, 2 if bottom_axis else 7, RIGHT_MARGIN, 0 if bottom_axis else 6)
         self.left = item.getAxis("left")
         self.left.setWidth(LEFT_WIDTH)
         self.left.setStyle(tickLength=0, autoExpandTextSpace=False, tickTextOffset=8)
@@ -115,7 +117,7 @@ class Plot(pg.PlotWidget):
         for axis in (self.left, self.bottom):
             axis.setPen(QPen(Qt.PenStyle.NoPen))
             axis.setTextPen(QColor(colours.faint))
-            axis.setStyle(tickFont=ui_font(11))
+            axis.setStyle(tickFont=ui_font(11), tickAlpha=0)
         self.layer.update()
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:

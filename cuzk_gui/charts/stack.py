@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QPoint, QPointF, Qt, Signal
+from PySide6.QtCore import QPoint, QPointF, QSize, Qt, Signal
 from PySide6.QtWidgets import QFrame, QLabel, QPushButton, QSplitter, QVBoxLayout, QWidget
 
 from cuzk_gui.charts.chart import Chart
@@ -59,7 +59,14 @@ class ChartStack(QWidget):
     def frame(self, active: bool) -> bool:
         """Repaints if there is something new; ``active`` while jobs run. Returns whether it did."""
         view, session = self.scene.view, self.scene.session
-        state = (session.version, view.version, view.following, self.scene.device, self.scene.pointer, self.scene.theme.colours)
+        state = (
+            session.version,
+            view.version,
+            view.following,
+            self.scene.device,
+            self.scene.pointer,
+            self.scene.theme.colours,
+        )
         moved = view.following and view.now
         if state == self._seen and not moved:
             return False
@@ -143,7 +150,7 @@ class _Tip(QFrame):
     def text(self) -> str:
         return self._label.text()
 
-    def show_at(self, point: QPoint, text: str, room) -> None:  # type: ignore[no-untyped-def]
+    def show_at(self, point: QPoint, text: str, room: QSize) -> None:
         if text != self._label.text():
             self._label.setText(text)
             self.adjustSize()

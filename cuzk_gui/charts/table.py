@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
-from PySide6.QtWidgets import QDialog, QHBoxLayout, QHeaderView, QPushButton, QTableView, QTabWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QDialog,
+    QHBoxLayout,
+    QHeaderView,
+    QPushButton,
+    QTableView,
+    QTabWidget,
+    QVBoxLayout,
+    QWidget,
+)
 
 from cuzk_gui.charts.chart import Chart, Row
 from cuzk_gui.models import words
@@ -41,6 +50,10 @@ class RowsModel(QAbstractTableModel):
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         if role == Qt.ItemDataRole.DisplayRole and orientation == Qt.Orientation.Horizontal:
             return self._columns[section]
+        if role == Qt.ItemDataRole.TextAlignmentRole and orientation == Qt.Orientation.Horizontal:
+            number = bool(self._rows) and not isinstance(self._rows[0][section], str)
+            side = Qt.AlignmentFlag.AlignRight if number else Qt.AlignmentFlag.AlignLeft
+            return side | Qt.AlignmentFlag.AlignVCenter
         return None
 
     def sort(self, column: int, order: Qt.SortOrder = Qt.SortOrder.AscendingOrder) -> None:
@@ -104,7 +117,8 @@ class TableDialog(QDialog):
     def _marks(self) -> list[Row]:
         offset = self._session.wall_offset_ns
         found: list[tuple[int, Row]] = [
-            (m.time_ns, (words.clock(m.time_ns + offset), m.kind, m.device, words.plain(m.text))) for m in self._session.marks
+            (m.time_ns, (words.clock(m.time_ns + offset), m.kind, m.device, words.plain(m.text)))
+            for m in self._session.marks
         ]
         found += [
             (i.time_ns, (words.clock(i.time_ns + offset), i.kind, i.device, words.plain(i.message)))

@@ -11,8 +11,9 @@ from PySide6.QtGui import QColor, QPainter, QPen
 from cuzk_engine.events import Lane
 from cuzk_gui.charts.chart import Chart, LegendEntry, Row, tooltip
 from cuzk_gui.charts.paint import Area, bar_edges
+from cuzk_gui.charts.scene import Scene
 from cuzk_gui.models import words
-from cuzk_gui.models.columns import Array
+from cuzk_gui.models.columns import Array, Columns
 from cuzk_gui.models.groups import Group
 from cuzk_gui.models.tracks import EXACT_LIMIT
 from cuzk_gui.models.view import nice_step
@@ -25,7 +26,7 @@ _DRAWN = (Group.UP_PAGEABLE, Group.UP_PINNED, Group.DOWN)
 class TransferChart(Chart):
     title = "Transfers"
 
-    def __init__(self, scene) -> None:  # type: ignore[no-untyped-def]
+    def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self._up = self._down = 1e6
 
@@ -41,6 +42,11 @@ class TransferChart(Chart):
         )
 
     def paint_content(self, painter: QPainter, area: Area) -> None:
+        timeline = self.scene.timeline
+        if timeline is None or not any(lane in timeline.tracks for lane, _ in _LANES):
+            self.set_ticks([], -1.0, 1.0)
+            self.say_empty(painter, area)
+            return
         bars = [(sign, *self._bars(lane, area)) for lane, sign in _LANES]
         self._scale(*(float(rate.max()) if len(rate) else 0.0 for _, _, _, rate, _ in bars))
         zero = self._y(area, np.float64(0))
@@ -92,7 +98,7 @@ class TransferChart(Chart):
         self._tick_values = [(i * step, f"{abs(i * step) / 1e9:g}") for i in range(-low, high + 1)]
         self.set_ticks(self._tick_values, -self._down, self._up)
 
-    def _y(self, area: Area, rate: Array) -> Array:
+    def _y(self, area: Area, rate: Array | np.float64) -> Array:
         return np.round((self._up - rate) * (area.height / (self._up + self._down)))
 
     def describe(self, position: QPointF, area: Area) -> str | None:
@@ -139,7 +145,7 @@ class TransferChart(Chart):
         return [row for _, row in found[-limit:]]
 
 
-def span_tooltip(chart: Chart, rows, index: int) -> str:  # type: ignore[no-untyped-def]
+def span_tooltip(chart: Chart, rows: Columns, index: int) -> str:
     """Kind, duration, bytes, rate, job, worker of a span."""
     session = chart.scene.session
     start, end, size = int(rows["start"][index]), int(rows["end"][index]), int(rows["bytes"][index])

@@ -1,4 +1,5 @@
-"""Bounded columnar storage: named numpy columns allocated once, oldest rows dropped when full, always readable as plain slices."""
+"""Bounded columnar storage: named numpy columns allocated once, oldest rows dropped when full, always readable as
+plain slices."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ Array = npt.NDArray[Any]
 class Columns:
     """Rows of equal length columns, at most ``capacity`` of them.
 
-    The arrays are a quarter longer than the capacity; when they are full the newest rows move to the front in one copy, so every
+    The arrays are a quarter longer than the capacity; when they are full the newest rows move to the front in one
+    copy, so every
     column is one contiguous slice and the cost of a row stays constant.
     """
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
 from cuzk_engine.client import EngineIdentity, JobInfo, SettingInfo, TelemetryUpdate
-from cuzk_engine.events import Allocation, Incident, LogLine, Mark, Sample, Span
+from cuzk_engine.events import Allocation, Incident, Kind, LogLine, Mark, Sample, Span, host_lane
 from cuzk_gui.models.columns import Array
 from cuzk_gui.models.groups import group_of
 from cuzk_gui.models.memory import LARGEST, SAMPLE_FIELDS, purpose_index
@@ -62,7 +62,8 @@ class AllocationRows:
 
 @dataclass(slots=True)
 class Digest:
-    """Part of one message of the stream; ``last`` is set on its last part, which alone carries the message's other fields."""
+    """Part of one message of the stream; ``last`` is set on its last part, which alone carries the message's other
+    fields."""
 
     time_ns: int
     wall_ns: int
@@ -112,7 +113,9 @@ def digests(update: TelemetryUpdate, names: Names) -> Iterator[Digest]:
 def _span_rows(spans: Sequence[Span], names: Names) -> dict[tuple[str, str], SpanRows]:
     lanes: dict[tuple[str, str], list[Span]] = {}
     for s in spans:
-        lanes.setdefault((s.device, s.lane), []).append(s)
+        # A wait for the lock is the worker's: in the lock's own lane it would lie over whoever holds it.
+        lane = host_lane(s.worker) if s.kind == Kind.LOCK_WAIT and s.worker >= 0 else s.lane
+        lanes.setdefault((s.device, lane), []).append(s)
     return {key: _rows_of_lane(key[1], rows, names) for key, rows in lanes.items()}
 
 
@@ -159,7 +162,7 @@ def _sample_rows(samples: Sequence[Sample]) -> dict[str, dict[str, Array]]:
     }
 
 
-def _reading(name: str):  # type: ignore[no-untyped-def]
+def _reading(name: str) -> Callable[[Sample], float]:
     def read(sample: Sample) -> float:
         value = getattr(sample, name)
         return float("nan") if value is None else float(value)

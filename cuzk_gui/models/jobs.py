@@ -29,6 +29,7 @@ class JobTable:
         self._jobs: dict[str, JobInfo] = {}
         self._hidden: set[str] = set()
         self.order: list[str] = []
+        self._places: dict[str, int] = {}
         self.version = 0
 
     def __len__(self) -> int:
@@ -36,6 +37,10 @@ class JobTable:
 
     def get(self, job_id: str) -> JobInfo | None:
         return self._jobs.get(job_id)
+
+    def place(self, job_id: str) -> int:
+        """Place in the queue, 1 for the next; the engine does not send a job again when only its place has changed."""
+        return self._places.get(job_id, 0)
 
     def update(self, jobs: Iterable[JobInfo]) -> None:
         changed = False
@@ -79,6 +84,8 @@ class JobTable:
         shown = [j for j in self._jobs.values() if j.id not in self._hidden]
         shown.sort(key=_sort_key)
         self.order = [job.id for job in shown]
+        waiting = (job.id for job in shown if job.state == JobState.QUEUED)
+        self._places = {job_id: place for place, job_id in enumerate(waiting, start=1)}
         self.version += 1
 
 
@@ -90,12 +97,12 @@ def _sort_key(job: JobInfo) -> tuple[int, int, int]:
 
 
 def title(job: JobInfo) -> str:
-    """"merkle10", or "label · merkle10"."""
+    """ "merkle10", or "label · merkle10"."""
     circuit = words.plain(job.circuit_name or job.circuit_id[:12] or "circuit", 80)
     return f"{words.plain(job.label, 80)} · {circuit}" if job.label and job.label != job.circuit_name else circuit
 
 
-def progress_text(job: JobInfo, now_unix_ns: int | None = None) -> str:
+def progress_text(job: JobInfo, now_unix_ns: int | None = None, place: int | None = None) -> str:
     """The right side of a job's line: its phase, its place in the queue, or how it ended."""
     state = state_of(job)
     now = time.time_ns() if now_unix_ns is None else now_unix_ns
@@ -105,9 +112,10 @@ def progress_text(job: JobInfo, now_unix_ns: int | None = None) -> str:
         tail = f" · no activity for {words.span(quiet / 1e9)}" if quiet else ""
         return part + (words.phase(job.phase) or "running") + tail
     if state == JobState.QUEUED:
-        place = f"queued, {_ordinal(job.queue_position)}" if job.queue_position > 0 else "queued"
+        number = place or job.queue_position
+        text = f"queued, {_ordinal(number)}" if number > 0 else "queued"
         urgent = str(getattr(job.priority, "value", job.priority))
-        return place if urgent == "normal" else f"{place} · {urgent}"
+        return text if urgent == "normal" else f"{text} · {urgent}"
     if state == JobState.COMPLETED:
         verified = verified_ns(job)
         return f"verified in {words.duration(verified)}" if verified is not None else "verified"

@@ -57,7 +57,8 @@ def passes(entry: LogEntry, least: str) -> bool:
 
 
 def tail_of_file(path: str, lines: int = 200, limit: int = 256 * 1024) -> list[LogEntry]:
-    """The last lines of a log file, whatever it holds. Raises OSError when it cannot be read; reads at most ``limit`` bytes."""
+    """The last lines of a log file, whatever it holds. Raises OSError when it cannot be read; reads at most
+    ``limit`` bytes."""
     with Path(path).open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         file.seek(max(0, size - limit))

@@ -1,4 +1,5 @@
-"""Device memory by purpose as step series, rebuilt from allocations with a start value; and readings of a device over time.
+"""Device memory by purpose as step series, rebuilt from allocations with a start value; and readings of a device
+over time.
 
 A stretch for which nothing is known (the stream was down) is marked so and never read as zero.
 """
@@ -118,7 +119,8 @@ class MemorySeries:
         self._push(np.array([time_ns]), self.current[None, :].copy())
 
     def steps(self, start_ns: int, end_ns: int, pixel_ns: float) -> tuple[Array, Array, Array]:
-        """(times, values, known) to draw [start, end): each row holds until the next one; the first may lie before ``start``.
+        """(times, values, known) to draw [start, end): each row holds until the next one; the first may lie before
+        ``start``.
 
         Where rows are closer than pixels, the fullest moment of each bucket is kept, so that a peak never disappears.
         """
@@ -180,7 +182,8 @@ class SampleSeries:
         return None if np.isnan(value) or too_old else value
 
     def steps(self, name: str, start_ns: int, end_ns: int, hold_ns: int = 3_000_000_000) -> tuple[Array, Array, Array]:
-        """(starts, ends, values): each reading until the next one, but no longer than ``hold_ns``; unread ones left out."""
+        """(starts, ends, values): each reading until the next one, but no longer than ``hold_ns``; unread ones left
+        out."""
         low, high = _window(self.rows["time"], start_ns, end_ns)
         start = self.rows["time"][low:high]
         end = np.minimum(np.append(start[1:], np.iinfo(np.int64).max), start + hold_ns)

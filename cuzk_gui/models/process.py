@@ -101,7 +101,11 @@ class EngineView:
         if pid:
             found.append(f"pid {pid}")
         if by:
-            found.append(f"started by the {by}" if by in ("window", "command line", "service") else f"started by {words.plain(by, 40)}")
+            found.append(
+                f"started by the {by}"
+                if by in ("window", "command line", "service")
+                else f"started by {words.plain(by, 40)}"
+            )
         return found
 
     @property
@@ -123,10 +127,18 @@ class EngineView:
         if state is ProcessState.STOPPED:
             return Banner("The engine is not running.", Tone.QUIET, None if self.asked else Action.START)
         if state is ProcessState.CRASHED:
-            said = words.plain(status.message, 220) if status and status.message else "The engine ended without being asked to."
+            said = (
+                words.plain(status.message, 220)
+                if status and status.message
+                else "The engine ended without being asked to."
+            )
             return Banner(said, Tone.BAD, None if self.asked else Action.START)
         if state is ProcessState.FOREIGN:
-            said = words.plain(status.message, 220) if status and status.message else f"Another program holds {self.address}."
+            said = (
+                words.plain(status.message, 220)
+                if status and status.message
+                else f"Another program holds {self.address}."
+            )
             return Banner(said, Tone.WARN, None)
         if state is ProcessState.READY and status and status.stale:
             return Banner(

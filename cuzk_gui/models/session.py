@@ -1,4 +1,5 @@
-"""Everything the window knows of the engine since it was opened. Bounded: devices, lanes, rows, marks, lines and jobs."""
+"""Everything the window knows of the engine since it was opened. Bounded: devices, lanes, rows, marks, lines and
+jobs."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ class DeviceTimeline:
         return found
 
     def lanes(self, workers: int = 0) -> list[str]:
-        """Lanes from top to bottom: the device's own always, those of ``workers`` and of every other one that was seen."""
+        """Lanes from top to bottom: the device's own always, those of ``workers`` and of every other one that was
+        seen."""
         wanted = set(self.tracks) | {f"{HOST_LANE_PREFIX}{n}" for n in range(min(workers, 8))}
         hosts = sorted((x for x in wanted if x.startswith(HOST_LANE_PREFIX)), key=_lane_number)
         others = sorted(x for x in wanted if x not in _FIRST_LANES and x not in hosts)
@@ -104,14 +106,17 @@ class Session:
         return found
 
     def begin_stream(self, history_ns: int) -> None:
-        """A stream was opened that sends ``history_ns`` of the past first: what was seen before is not taken in twice."""
+        """A stream was opened that sends ``history_ns`` of the past first: what was seen before is not taken in
+        twice."""
         self._history_ns = history_ns
         self._stream_first_ns = None
 
     def apply(self, digest: Digest) -> None:
         """Takes in a part of a message."""
         self._set_clock(digest)
-        again = self._stream_first_ns is not None and digest.time_ns <= self._stream_first_ns and self._resume_after >= 0
+        again = (
+            self._stream_first_ns is not None and digest.time_ns <= self._stream_first_ns and self._resume_after >= 0
+        )
         if digest.identity is not None:
             self._identify(digest.identity)
         if digest.memory is not None:

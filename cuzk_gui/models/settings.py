@@ -9,9 +9,10 @@ from cuzk_engine.client import DeviceDescription, SettingChange, SettingInfo
 
 WORKERS: Final = "gpus.gpu_workers_per_device"
 PIPELINE: Final = ("pipeline.prestage", "pipeline.double_buffer", "pipeline.evaluate", "srs.residency")
+_BESIDE_DEVICES: Final = ("pipeline.", "srs.", "gpus.", "memory.", "cpu.")
 _WHY_INERT: Final = {
     "pipeline.prestage": "host and device share one memory, so there is nothing to page-lock or to upload early",
-    "pipeline.double_buffer": "results are written straight into host memory, so there is no copy to wait for",
+    "pipeline.double_buffer": "a kernel has ended when it returns, so there is nothing to sum meanwhile",
     "pipeline.evaluate": "host and device are the same cores",
     "srs.residency": "the key stays mapped from its file and is read where it lies",
     "gpus.gpu_workers_per_device": "the cores are shared by all workers",
@@ -28,7 +29,8 @@ def inert_note(key: str, device: DeviceDescription) -> str:
 
 
 class SettingsModel:
-    """What the engine said last, and what was asked of it since. A change is pending until the engine states it or refuses it."""
+    """What the engine said last, and what was asked of it since. A change is pending until the engine states it or
+    refuses it."""
 
     def __init__(self) -> None:
         self._settings: dict[tuple[str, str], SettingInfo] = {}
@@ -61,12 +63,17 @@ class SettingsModel:
         return (key, device) in self._pending
 
     def switches(self) -> list[SettingInfo]:
-        """Settings with a form of their own beside the devices: the pipeline's first, then every other one that can change live."""
+        """Settings with a form beside the devices: the pipeline's, then others that act on devices and can change
+        live."""
         known = [s for key in PIPELINE if (s := self._settings.get((key, ""))) is not None]
         rest = [
             s
             for (key, device), s in sorted(self._settings.items())
-            if not device and s.live and key not in PIPELINE and key != WORKERS and (s.type == "bool" or s.choices)
+            if not device
+            and s.live
+            and key.startswith(_BESIDE_DEVICES)
+            and key not in (*PIPELINE, WORKERS)
+            and (s.type == "bool" or s.choices)
         ]
         return known + rest
 

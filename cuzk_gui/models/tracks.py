@@ -47,7 +47,8 @@ class SpanRows:
 
 
 class Buckets:
-    """Busy nanoseconds by group and bytes by group, in consecutive buckets of ``width`` ns; a ring over bucket numbers."""
+    """Busy nanoseconds by group and bytes by group, in consecutive buckets of ``width`` ns; a ring over bucket
+    numbers."""
 
     def __init__(self, width: int, size: int = LEVEL_BUCKETS) -> None:
         self.width = width
@@ -148,8 +149,10 @@ class SpanTrack:
     def level_for(self, start_ns: int, pixel_ns: float) -> Buckets:
         """The level whose buckets are at least a pixel wide and which reaches back far enough, else the coarsest."""
         for level in self.levels:
-            if level.width >= pixel_ns and level.first is not None and (
-                level.first * level.width <= start_ns or level.last - level.first + 1 < level.size
+            if (
+                level.width >= pixel_ns
+                and level.first is not None
+                and (level.first * level.width <= start_ns or level.last - level.first + 1 < level.size)
             ):
                 return level
         return self.levels[-1]

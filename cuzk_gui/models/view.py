@@ -47,7 +47,8 @@ class TimeView:
         self.version += 1
 
     def zoom(self, factor: float, at: float | None = None) -> None:
-        """Multiplies the width, ``at`` (seconds) staying where it is; while following the present stays at the right edge."""
+        """Multiplies the width, ``at`` (seconds) staying where it is; while following the present stays at the
+        right edge."""
         width = min(max(self.width * factor, SHORTEST_S), LONGEST_S)
         if not self.following:
             fixed = self.start + self.width / 2 if at is None else at

@@ -37,10 +37,10 @@ def binary_unit(value: float) -> tuple[str, float]:
 
 
 def size_of(used: float | None, capacity: float | None) -> str:
-    """"61.2 of 139.8 GiB": both in the unit of the capacity."""
+    """ "61.2 of 139.8 GiB": both in the unit of the capacity."""
     if not capacity or capacity <= 0:
         return f"{size(used)} used, capacity unknown" if used is not None else "capacity unknown"
-    unit, amount = binary_unit(capacity)
+    _, amount = binary_unit(capacity)
     whole = size(capacity)
     if used is None:
         return f"{UNKNOWN} of {whole}"
@@ -62,7 +62,7 @@ def rate(value: float | None) -> str:
 
 
 def duration(ns: float) -> str:
-    """"412 ms", "3.20 s", "2 h 14 min"."""
+    """ "412 ms", "3.20 s", "2 h 14 min"."""
     if ns < 0:
         return "-" + duration(-ns)
     if ns < 1e3:
@@ -131,6 +131,7 @@ _KINDS: Final = {
     "host.deliver": "deliver",
     "memory.wait": "waiting for memory",
 }
+_PHASES: Final = {"lock": "wait for the lock", "memory": "wait for memory", "msm": "MSM", "ntt": "NTT", "h": "NTT"}
 _SHORT: Final = {
     "ntt": "NTT",
     "ntt.coset": "coset",
@@ -175,6 +176,8 @@ def lane(name: str) -> str:
 
 def phase(name: str) -> str:
     """A job's phase in words; an unknown one as it is."""
+    if name in _PHASES:
+        return _PHASES[name]
     if name in _KINDS:
         return _KINDS[name]
     if "host." + name in _KINDS:

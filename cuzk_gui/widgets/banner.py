@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QTimer, Signal
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy
+from PySide6.QtCore import QEvent, QObject, QTimer, Signal
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QWidget
 
 from cuzk_gui.models import words
 from cuzk_gui.models.process import Action, Banner, Tone
@@ -78,10 +78,15 @@ class EngineBanner(Strip):
 
 
 class Notice(Strip):
-    """The newest answer or fault, one line; goes after a while or by its button. Never modal."""
+    """The newest answer or fault, over the lower edge of the window; goes after a while or by its button. Never modal,
+    and nothing moves when it comes.
+    """
 
-    def __init__(self, theme: Theme) -> None:
+    def __init__(self, theme: Theme, parent: QWidget) -> None:
         super().__init__(theme)
+        self.setParent(parent)
+        self.hide()
+        parent.installEventFilter(self)
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)
         self._timer.timeout.connect(self.hide)
@@ -89,4 +94,21 @@ class Notice(Strip):
 
     def say(self, text: str, tone: Tone = Tone.QUIET) -> None:
         self.show_text(words.plain(text, 400), tone, "Dismiss")
+        self._place()
+        self.raise_()
         self._timer.start(_NOTICE_MS * (2 if tone is Tone.BAD else 1))
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.Resize and self.isVisible():
+            self._place()
+        return False
+
+    def _place(self) -> None:
+        parent = self.parentWidget()
+        assert parent is not None
+        beside = self.button.sizeHint().width() + 50
+        wanted = self.label.fontMetrics().horizontalAdvance(self.label.text()) + beside
+        width = min(max(wanted, 320), parent.width() - 80, 900)
+        text_height = self.label.heightForWidth(width - beside)
+        self.setFixedSize(width, max(text_height, self.button.sizeHint().height()) + 14)
+        self.move((parent.width() - width) // 2, parent.height() - self.height() - 24)

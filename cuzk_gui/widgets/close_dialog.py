@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from PySide6.QtWidgets import QCheckBox, QDialog, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from cuzk_gui.preferences import OnClose
-from cuzk_gui.widgets.controls import label
+from cuzk_gui.theme import Theme
+from cuzk_gui.widgets.controls import Switch, label
 
 
 class CloseDialog(QDialog):
     """``choice`` after it was accepted; rejected means that the window stays."""
 
-    def __init__(self, busy: int, parent: QWidget | None = None) -> None:
+    def __init__(self, theme: Theme, busy: int, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setWindowTitle("Close the window")
         self.choice = OnClose.KEEP
         jobs = "" if not busy else f" It has {busy} unfinished {'job' if busy == 1 else 'jobs'}."
         text = label(f"The engine is running.{jobs} Shall it go on without the window?", "")
         text.setWordWrap(True)
-        self.remember = QCheckBox("Remember, and do not ask again (the menu changes it)")
+        self.remember = Switch(theme, "Remember, and do not ask again")
         self.remember.setChecked(True)
+        remember = QHBoxLayout()
+        remember.setSpacing(10)
+        remember.addWidget(self.remember)
+        remember.addWidget(label("Remember, and do not ask again (the menu changes it)", "muted"), 1)
         self.keep = QPushButton("Keep the engine running")
         self.keep.setProperty("role", "primary")
         self.keep.setDefault(True)
@@ -39,7 +44,7 @@ class CloseDialog(QDialog):
         layout.setContentsMargins(18, 16, 18, 16)
         layout.setSpacing(14)
         layout.addWidget(text)
-        layout.addWidget(self.remember)
+        layout.addLayout(remember)
         layout.addLayout(buttons)
 
     def _choose(self, choice: OnClose) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
+from PySide6.QtGui import QColor, QFontMetricsF, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import (
     QAbstractButton,
     QButtonGroup,
@@ -41,8 +41,8 @@ class Segmented(QFrame):
             button.setCheckable(True)
             button.setProperty("segment", True)
             button.setAccessibleName(f"{name}: {choice}")
-            button.setFont(ui_font(12, bold=True))
-            button.setMinimumWidth(button.fontMetrics().horizontalAdvance(choice) + 18)
+            bold = QFontMetricsF(ui_font(12, bold=True))
+            button.setMinimumWidth(round(bold.horizontalAdvance(choice)) + 16)
             button.clicked.connect(lambda _=False, choice=choice: self.chosen.emit(choice))
             self._group.addButton(button)
             self._buttons[choice] = button

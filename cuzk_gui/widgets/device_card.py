@@ -33,7 +33,9 @@ class SettingRow(QWidget):
         self._note.setWordWrap(True)
         self._note.hide()
         self.control: Segmented | Switch = (
-            Switch(theme, title) if info.type == "bool" else Segmented([words.plain(c, 20) for c in info.choices], title)
+            Switch(theme, title)
+            if info.type == "bool"
+            else Segmented([words.plain(c, 20) for c in info.choices], title)
         )
         if isinstance(self.control, Switch):
             self.control.clicked.connect(self._switched)
@@ -50,7 +52,9 @@ class SettingRow(QWidget):
         layout.addWidget(self._note)
         help_text = words.plain(info.help, 600)
         for widget in (self, self._title, self.control):
-            widget.setToolTip(f"<p>{help_text}</p><p>{info.key} = {words.plain(info.value, 40)} ({words.plain(info.source, 40)})</p>")
+            widget.setToolTip(
+                f"<p>{help_text}</p><p>{info.key} = {words.plain(info.value, 40)} ({words.plain(info.source, 40)})</p>"
+            )
         self.control.setAccessibleDescription(help_text)
 
     def show_value(self, value: str | None, pending: bool, note: str) -> None:
@@ -93,6 +97,7 @@ class DeviceCard(QFrame):
         self._used.setAlignment(Qt.AlignmentFlag.AlignRight)
         self._bar = ShareBar(theme)
         self._bar.setAccessibleName(f"Memory of {device.id}")
+        self._limit = ""
         self._source = ElidedLabel()
         self._source.setProperty("role", "faint")
         self.workers = Stepper(f"Workers of {device.id}", 1, 8)
@@ -135,8 +140,7 @@ class DeviceCard(QFrame):
         state = words.plain(device.state, 30) + (f": {words.plain(device.reason, 200)}" if device.reason else "")
         self._state.setText(state if troubled else "")
         self._state.setVisible(troubled)
-        self._source.set_text(f"limit from {words.plain(device.capacity_source, 60)}" if device.capacity_source else "")
-        self._source.setVisible(bool(device.capacity_source))
+        self._limit = f"limit: {words.plain(device.capacity_source, 60)}" if device.capacity_source else ""
         info = settings.info(WORKERS, device.id)
         self.workers.setEnabled(info is not None and not settings.pending(WORKERS, device.id))
         if info is not None:
@@ -163,10 +167,14 @@ class DeviceCard(QFrame):
         text = words.size_of(total, capacity)
         if text != self._used.text():
             self._used.setText(text)
-        parts = [(v / capacity, n) for n, v in zip(PURPOSES, timeline.memory.current, strict=True)] if capacity > 0 else []
+        parts: list[tuple[float, str]] = []
+        if capacity > 0:
+            parts = [(int(v) / capacity, n) for n, v in zip(PURPOSES, timeline.memory.current, strict=True)]
         if capacity > 0 and other:
             parts.append((other / capacity, "processes"))
         self._bar.set_parts(parts if known else [])
+        others = f"others {words.size(other)}" if other else ""
+        self._source.set_text(" · ".join(text for text in (self._limit, others) if text))
         start = max(session.latest_ns - _MINUTE_NS, session.origin_ns or 0)
         shares = [
             f"{name} {share * 100:.1f} %"

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from PySide6.QtCore import QAbstractListModel, QModelIndex, QPersistentModelIndex, QPoint, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QAction, QColor, QFontMetricsF, QPainter
+from PySide6.QtGui import QAction, QColor, QFontMetricsF, QPainter, QPaintEvent
 from PySide6.QtWidgets import QFrame, QListView, QMenu, QStyle, QStyledItemDelegate, QStyleOptionViewItem
 
 from cuzk_engine.client import JobInfo, JobState
@@ -16,6 +16,7 @@ from cuzk_gui.theme import Theme, ui_font
 
 Index = QModelIndex | QPersistentModelIndex
 JOB_ROLE = Qt.ItemDataRole.UserRole
+TEXT_ROLE = Qt.ItemDataRole.UserRole + 1
 
 
 class JobsModel(QAbstractListModel):
@@ -35,11 +36,17 @@ class JobsModel(QAbstractListModel):
             return None
         if role == JOB_ROLE:
             return job
+        if role == TEXT_ROLE:
+            return self.text(job)
         if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.AccessibleTextRole):
-            return f"{model.title(job)}, {model.state_of(job)}, {model.progress_text(job)}"
+            return f"{model.title(job)}, {model.state_of(job)}, {self.text(job)}"
         if role == Qt.ItemDataRole.ToolTipRole:
             return _tip(job)
         return None
+
+    def text(self, job: JobInfo) -> str:
+        """The right side of the job's line."""
+        return model.progress_text(job, place=self._table.place(job.id))
 
     def job(self, row: int) -> JobInfo | None:
         return self._table.get(self._order[row]) if 0 <= row < len(self._order) else None
@@ -86,8 +93,8 @@ class _JobDelegate(QStyledItemDelegate):
         if job is None:
             return
         colours = self._theme.colours
-        rect = QRectF(option.rect).adjusted(2, 1, -2, -1)  # type: ignore[attr-defined]
-        state = option.state  # type: ignore[attr-defined]
+        rect = QRectF(option.rect).adjusted(2, 1, -2, -1)
+        state = option.state
         painter.save()
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         if state & QStyle.StateFlag.State_Selected:
@@ -96,7 +103,7 @@ class _JobDelegate(QStyledItemDelegate):
             painter.drawRoundedRect(rect.adjusted(0.5, 0.5, -0.5, -0.5), 5, 5)
         inner = rect.adjusted(8, 4, -8, -4)
         now = time.time_ns()
-        right = model.progress_text(job, now)
+        right = str(index.data(TEXT_ROLE))
         failed = job.state in (JobState.FAILED,)
         painter.setFont(ui_font(11.5))
         small = QFontMetricsF(painter.font())
@@ -136,6 +143,7 @@ class JobsList(QListView):
 
     def __init__(self, theme: Theme, table: model.JobTable) -> None:
         super().__init__()
+        self._theme = theme
         self.jobs = JobsModel(table)
         self.setModel(self.jobs)
         self._delegate = _JobDelegate(theme)
@@ -150,6 +158,17 @@ class JobsList(QListView):
         self.customContextMenuRequested.connect(self._menu)
         self.selectionModel().currentChanged.connect(self._current_changed)
         self._selected = ""
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        if not self.jobs.rowCount():
+            painter = QPainter(self.viewport())
+            painter.setPen(QColor(self._theme.colours.faint))
+            painter.setFont(ui_font(11))
+            area = self.viewport().rect().adjusted(10, 4, -10, 0)
+            painter.drawText(
+                area, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop, "none yet: Ctrl+P hands one in"
+            )
 
     @property
     def selected(self) -> str:

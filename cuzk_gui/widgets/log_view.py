@@ -5,12 +5,12 @@ from __future__ import annotations
 from html import escape
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QFont
-from PySide6.QtWidgets import QComboBox, QFrame, QHBoxLayout, QPlainTextEdit, QVBoxLayout
+from PySide6.QtGui import QFont, QFontDatabase
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QPlainTextEdit, QVBoxLayout
 
 from cuzk_gui.models.log import LEVELS, LogEntry, LogRing, passes
 from cuzk_gui.theme import Theme, ui_font
-from cuzk_gui.widgets.controls import ElidedLabel, label
+from cuzk_gui.widgets.controls import ElidedLabel, Segmented, label
 
 SHOWN_LINES = 2000
 _SHORT = {"WARNING": "WARN"}
@@ -27,16 +27,15 @@ class LogView(QFrame):
         self._seen = 0
         self._source = ElidedLabel("engine · kept after a crash")
         self._source.setProperty("role", "muted")
-        self._level = QComboBox()
-        self._level.setAccessibleName("Least level shown in the log")
-        for name in LEVELS:
-            self._level.addItem(f"{name.lower()} and above" if name != "ERROR" else "errors only", name)
-        self._level.setCurrentIndex(max(self._level.findData(level), 0))
-        self._level.currentIndexChanged.connect(self._chosen)
+        self._level = Segmented([name.lower() for name in LEVELS], "Least level shown in the log")
+        self._level.setToolTip("The least level that is shown")
+        self._level.set_value(level.lower() if level in LEVELS else "info")
+        self._level.chosen.connect(self._chosen)
         self.text = QPlainTextEdit()
         self.text.setReadOnly(True)
+        self.text.setPlaceholderText("What the engine reports appears here.")
         self.text.setMaximumBlockCount(SHOWN_LINES)
-        self.text.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
+        self.text.setLineWrapMode(QPlainTextEdit.LineWrapMode.WidgetWidth)
         self.text.setFrameShape(QFrame.Shape.NoFrame)
         self.text.setFont(ui_font(12))
         self.text.setAccessibleName("Log of the engine")
@@ -44,6 +43,7 @@ class LogView(QFrame):
             Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard
         )
         header = QHBoxLayout()
+        header.setSpacing(14)
         header.addWidget(label("Log", "title"))
         header.addWidget(self._source, 1)
         header.addWidget(self._level)
@@ -55,7 +55,7 @@ class LogView(QFrame):
 
     @property
     def level(self) -> str:
-        return str(self._level.currentData())
+        return (self._level.value or "info").upper()
 
     def refresh(self) -> None:
         """Adds what is new in the ring."""
@@ -84,8 +84,6 @@ class LogView(QFrame):
         for line in lines:
             self.text.appendHtml(line)
         bar.setValue(bar.maximum() if at_end else before)
-        if at_end:
-            self.text.horizontalScrollBar().setValue(0)
 
     def _html(self, entry: LogEntry) -> str:
         c = self._theme.colours
@@ -100,12 +98,10 @@ class LogView(QFrame):
             f'<span style="color:{text}">{escape(entry.message)}</span>'
         )
 
-    def _chosen(self) -> None:
+    def _chosen(self, _level: str) -> None:
         self.rebuild()
         self.level_chosen.emit(self.level)
 
 
 def _mono() -> QFont:
-    from PySide6.QtGui import QFontDatabase
-
     return QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)

@@ -5,7 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QDialog, QFileDialog, QGridLayout, QHBoxLayout, QLineEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QDialog,
+    QFileDialog,
+    QGridLayout,
+    QHBoxLayout,
+    QLineEdit,
+    QPushButton,
+    QVBoxLayout,
+    QWidget,
+)
 
 from cuzk_gui.assets import Demo
 from cuzk_gui.models import words
@@ -18,7 +27,9 @@ KEY_SUFFIX, WITNESS_SUFFIX = ".zkey", ".wtns"
 class ProveDialog(QDialog):
     """``key``, ``witness`` and ``name`` hold the choice once it was accepted."""
 
-    def __init__(self, preferences: Preferences, demo: Demo | None, engine_runs: bool, parent: QWidget | None = None) -> None:
+    def __init__(
+        self, preferences: Preferences, demo: Demo | None, engine_runs: bool, parent: QWidget | None = None
+    ) -> None:
         super().__init__(parent)
         self.setWindowTitle("Prove")
         self.setMinimumWidth(600)
@@ -142,5 +153,3 @@ def dropped_files(data: object) -> list[str]:
     urls = data.urls() if data is not None and data.hasUrls() else []  # type: ignore[attr-defined]
     files = [url.toLocalFile() for url in urls[:32] if url.isLocalFile()]
     return [f for f in files if Path(f).suffix.lower() in (KEY_SUFFIX, WITNESS_SUFFIX)]
-
-

@@ -86,7 +86,8 @@ int cuzk_ntt(int curve, void *data, uint32_t log_n, int flags, const void *table
   return paths().ntt(curve, data, log_n, flags, table, run);
 }
 
-int cuzk_coset_scale(int curve, void *data, uint32_t log_n, int inverse, int reversed, const void *table, cuzk_call *call) {
+int cuzk_coset_scale(int curve, void *data, uint32_t log_n, int inverse, int reversed, const void *table,
+                     cuzk_call *call) {
   CUZK_REQUIRE(is_curve(curve) && is_domain(curve, log_n) && is_vector(data) && is_vector(table) && is_call(call));
   Run run(call);
   return paths().coset_scale(curve, data, log_n, inverse, reversed, run);
@@ -106,8 +107,10 @@ int cuzk_coefficients_check(int curve, const void *entries, uint64_t n, uint64_t
 }
 
 // A counting sort, stable and on one thread: needed once for a key, and only where its list is not in order.
-int cuzk_coefficients_order(const void *entries, uint64_t n, uint64_t domain, uint32_t *order, void *scratch, cuzk_call *call) {
-  CUZK_REQUIRE(is_array(entries, n) && n <= UINT32_MAX && domain < max_elements && (order || n == 0) && is_vector(scratch));
+int cuzk_coefficients_order(const void *entries, uint64_t n, uint64_t domain, uint32_t *order, void *scratch,
+                            cuzk_call *call) {
+  CUZK_REQUIRE(is_array(entries, n) && n <= UINT32_MAX && domain < max_elements && (order || n == 0) &&
+               is_vector(scratch));
   CUZK_REQUIRE(is_call(call));
   using Head = cuzk::portable::EntryHead;
   const Run run(call);
@@ -128,8 +131,8 @@ int cuzk_coefficients_order(const void *entries, uint64_t n, uint64_t domain, ui
   return CUZK_OK;
 }
 
-int cuzk_evaluate(int curve, const void *entries, uint64_t n, const uint32_t *order, const void *w, uint64_t domain, void *a,
-                  void *b, void *c, cuzk_call *call) {
+int cuzk_evaluate(int curve, const void *entries, uint64_t n, const uint32_t *order, const void *w, uint64_t domain,
+                  void *a, void *b, void *c, cuzk_call *call) {
   CUZK_REQUIRE(is_curve(curve) && is_array(entries, n) && is_size(domain) && (w || n == 0) && is_call(call));
   CUZK_REQUIRE(domain == 0 || (is_vector(a) && is_vector(b) && (!c || is_vector(c))));
   Run run(call);
@@ -151,7 +154,8 @@ uint64_t cuzk_msm_scratch_bytes(int curve, int group, uint64_t n, uint32_t threa
 
 int cuzk_msm(int curve, int group, const void *points, const void *scalars, uint64_t n, void *out, void *scratch,
              uint64_t scratch_bytes, cuzk_call *call) {
-  CUZK_REQUIRE(is_curve(curve) && is_group(group) && is_array(points, n) && is_array(scalars, n) && out && is_call(call));
+  CUZK_REQUIRE(is_curve(curve) && is_group(group) && is_array(points, n) && is_array(scalars, n) && out &&
+               is_call(call));
   Run run(call);
   CUZK_REQUIRE(reinterpret_cast<uintptr_t>(scratch) % 64 == 0);
   if (!scratch || scratch_bytes < paths().msm_scratch_bytes(curve, group, n, run.threads())) return CUZK_E_SCRATCH;

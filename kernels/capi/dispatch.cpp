@@ -43,8 +43,8 @@ std::vector<Candidate> candidates() {
   if (adx) c.push_back({"bmi2+adx", &adx::table});
 #endif
 #ifdef CUZK_HAVE_IFMA
-  if (adx && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512ifma"))
+  if (adx && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512ifma"))
     c.push_back({"bmi2+adx+avx512ifma", &ifma::table});
 #endif
   return c;

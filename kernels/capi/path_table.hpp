@@ -13,7 +13,8 @@ namespace cuzk {
   X(fr_classify, int, (const void *a, uint64_t n, uint64_t counts[3], Run &run)) \
   X(point_op, int, (int curve, int group, int op, void *out, const void *a, const void *b, uint64_t n, Run &run)) \
   X(points_check, int, \
-    (int curve, int group, const void *points, uint64_t n, int check_subgroup, uint64_t *first_bad, int *fault, Run &run)) \
+    (int curve, int group, const void *points, uint64_t n, int check_subgroup, uint64_t *first_bad, int *fault, \
+     Run &run)) \
   X(ntt_table, int, (int curve, uint32_t log_n, void *table, Run &run)) \
   X(ntt, int, (int curve, void *data, uint32_t log_n, int flags, const void *table, Run &run)) \
   X(coset_scale, int, (int curve, void *data, uint32_t log_n, int inverse, int reversed, Run &run)) \
@@ -22,8 +23,8 @@ namespace cuzk {
     (int curve, const void *entries, uint64_t n, uint64_t n_vars, uint64_t domain, int *sorted, uint64_t nonzeros[2], \
      uint64_t *first_bad, Run &run)) \
   X(evaluate, int, \
-    (int curve, const void *entries, uint64_t n, const uint32_t *order, const void *w, uint64_t domain, void *a, void *b, \
-     void *c, Run &run)) \
+    (int curve, const void *entries, uint64_t n, const uint32_t *order, const void *w, uint64_t domain, void *a, \
+     void *b, void *c, Run &run)) \
   X(h_join, int, (int curve, void *a, const void *b, const void *c, uint64_t n, Run &run)) \
   X(msm_scratch_bytes, uint64_t, (int curve, int group, uint64_t n, unsigned threads)) \
   X(msm, int, \

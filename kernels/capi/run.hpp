@@ -21,8 +21,8 @@ class Run {
   unsigned threads() const { return threads_; }
   bool cancelled() const { return call_ && call_->cancel && *call_->cancel != 0; }
 
-  // f(task, slot) for each task in [0, tasks), slot below threads(). Once the call is cancelled the tasks left are skipped.
-  // False when cancelled.
+  // f(task, slot) for each task in [0, tasks), slot below threads(). Once the call is cancelled the tasks left are
+  // skipped. False when cancelled.
   template <class F>
   bool parallel(size_t tasks, F &&f) {
     struct Context {

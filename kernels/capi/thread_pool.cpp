@@ -15,9 +15,10 @@ namespace cuzk {
 
 namespace {
 
-// The pool is never destroyed: its workers are detached and may still wait on it while the process exits. After fork the
-// child has no workers, and the mutex may have been held by a thread that is gone, so the child starts over with a fresh
-// pool in the same place. A child may use the library, as long as the thread that forked was not itself inside a call.
+// The pool is never destroyed: its workers are detached and may still wait on it while the process exits. After fork
+// the child has no workers, and the mutex may have been held by a thread that is gone, so the child starts over with a
+// fresh pool in the same place. A child may use the library, as long as the thread that forked was not itself inside a
+// call.
 alignas(ThreadPool) unsigned char storage[sizeof(ThreadPool)];
 
 }  // namespace
@@ -80,7 +81,8 @@ void ThreadPool::work() {
   std::unique_lock<std::mutex> lock(mutex_);
   for (;;) {
     Job *job = jobs_;
-    while (job && (job->joined >= job->helpers || job->next.load(std::memory_order_relaxed) >= job->tasks)) job = job->link;
+    while (job && (job->joined >= job->helpers || job->next.load(std::memory_order_relaxed) >= job->tasks))
+      job = job->link;
     if (!job) {
       work_.wait(lock);
       continue;

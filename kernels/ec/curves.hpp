@@ -13,7 +13,6 @@ struct Bn254 {
   using Fr = Bn254Fr;
   using G1 = Affine<Fq>;
   using G2 = Affine<Fq2>;
-  static constexpr bool g1_cofactor_is_one = true;
 
   static Fq b1() { return Fq::from_u64(3); }
   static Fq2 b2() { return Fq2{Fq::from_u64(9), Fq::one()}.inverse() * Fq::from_u64(3); }
@@ -26,7 +25,6 @@ struct Bls12_381 {
   using Fr = Bls12_381Fr;
   using G1 = Affine<Fq>;
   using G2 = Affine<Fq2>;
-  static constexpr bool g1_cofactor_is_one = false;
 
   static Fq b1() { return Fq::from_u64(4); }
   static Fq2 b2() { return {Fq::from_u64(4), Fq::from_u64(4)}; }

@@ -1,6 +1,7 @@
 // Point operations and checks of the C interface.
 #include "../capi/path_functions.hpp"
 #include "../capi/select.hpp"
+#include "subgroup.hpp"
 
 namespace cuzk {
 namespace CUZK_PATH {
@@ -26,11 +27,11 @@ Affine<F> apply(int op, const Affine<F> &p, const void *b, uint64_t i) {
   }
 }
 
-template <class Curve, class F>
-int fault_of(const Affine<F> &p, const F &b, bool subgroup) {
+template <class Test, class F>
+int fault_of(const Affine<F> &p, const F &b, const Test *has_order_r) {
   if (!p.x.is_reduced() || !p.y.is_reduced()) return CUZK_POINT_COORDINATE;
   if (!p.on_curve(b)) return CUZK_POINT_OFF_CURVE;
-  if (subgroup && !multiply(p, Curve::Fr::P::modulus, 4).is_infinity()) return CUZK_POINT_SUBGROUP;
+  if (has_order_r && !(*has_order_r)(p)) return CUZK_POINT_SUBGROUP;
   return CUZK_POINT_OK;
 }
 
@@ -42,25 +43,28 @@ int point_op(int curve, int group, int op, void *out, const void *a, const void 
     constexpr size_t size = sizeof(Affine<F>);
     const bool done = run.ranges(n, 16, [&](uint64_t begin, uint64_t end, unsigned) {
       for (uint64_t i = begin; i < end; i++)
-        apply(op, Affine<F>::load(static_cast<const char *>(a) + i * size), b, i).store(static_cast<char *>(out) + i * size);
+        apply(op, Affine<F>::load(static_cast<const char *>(a) + i * size), b, i)
+            .store(static_cast<char *>(out) + i * size);
     });
     return done ? CUZK_OK : CUZK_E_CANCELLED;
   });
 }
 
-int points_check(int curve, int group, const void *points, uint64_t n, int check_subgroup, uint64_t *first_bad, int *fault,
-                 Run &run) {
+int points_check(int curve, int group, const void *points, uint64_t n, int check_subgroup, uint64_t *first_bad,
+                 int *fault, Run &run) {
   return with_group(curve, group, [&](auto c, auto field) -> int {
     using Curve = typename decltype(c)::type;
     using F = typename decltype(field)::type;
     SpanTimer span(run, CUZK_SPAN_CHECK);
-    const bool subgroup = check_subgroup && !(group == CUZK_G1 && Curve::g1_cofactor_is_one);
+    using Test = SubgroupTest<Curve, F>;
+    const Test test;
+    const Test *subgroup = check_subgroup && !Test::always ? &test : nullptr;
     const F b = GroupConstant<Curve, F>::b();
     const char *p = static_cast<const char *>(points);
     LowestIndex bad;
     const bool done = run.ranges(n, subgroup ? 32 : 2048, [&](uint64_t begin, uint64_t end, unsigned) {
       for (uint64_t i = begin; i < end && i < bad.value(); i++) {
-        if (fault_of<Curve, F>(Affine<F>::load(p + i * sizeof(Affine<F>)), b, subgroup) == CUZK_POINT_OK) continue;
+        if (fault_of(Affine<F>::load(p + i * sizeof(Affine<F>)), b, subgroup) == CUZK_POINT_OK) continue;
         bad.report(i);
         return;
       }
@@ -69,7 +73,7 @@ int points_check(int curve, int group, const void *points, uint64_t n, int check
     *fault = CUZK_POINT_OK;
     if (!bad.any()) return CUZK_OK;
     *first_bad = bad.value();
-    *fault = fault_of<Curve, F>(Affine<F>::load(p + bad.value() * sizeof(Affine<F>)), b, subgroup);
+    *fault = fault_of(Affine<F>::load(p + bad.value() * sizeof(Affine<F>)), b, subgroup);
     return CUZK_E_DATA;
   });
 }

@@ -1,7 +1,7 @@
 // What every header under kernels/ agrees on.
 //
-// The templates are compiled several times, once for each code path of the processor (see CMakeLists.txt), each time into a
-// namespace of its own, so that no linker can mix up two instances that were built with different instructions:
+// The templates are compiled several times, once for each code path of the processor (see CMakeLists.txt), each time
+// into a namespace of its own, so that no linker can mix up two instances that were built with different instructions:
 //   CUZK_PATH       the namespace: portable, adx, ifma, ...
 //   CUZK_PATH_ADX   set where bmi2 and adx may be used
 //   CUZK_PATH_IFMA  set where, on top of those, AVX-512 F, DQ, VL, BW and IFMA may be used

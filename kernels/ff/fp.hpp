@@ -95,6 +95,14 @@ class Fp {
   CUZK_INLINE Fp &operator-=(const Fp &b) { return *this = *this - b; }
   CUZK_INLINE Fp &operator*=(const Fp &b) { return *this = *this * b; }
   CUZK_INLINE Fp operator-() const { return zero() - *this; }
+  // -this or this, without a branch.
+  CUZK_INLINE Fp negated_if(bool negative) const {
+    const Fp minus = zero() - *this;
+    const uint64_t mask = 0 - static_cast<uint64_t>(negative);
+    Fp r;
+    for (int i = 0; i < N; i++) r.v[i] = v[i] ^ ((v[i] ^ minus.v[i]) & mask);
+    return r;
+  }
   CUZK_INLINE Fp dbl() const { return *this + *this; }
   CUZK_INLINE Fp sqr() const { return *this * *this; }
 

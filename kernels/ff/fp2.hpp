@@ -39,6 +39,7 @@ class Fp2 {
   CUZK_INLINE Fp2 &operator-=(const Fp2 &b) { return *this = *this - b; }
   CUZK_INLINE Fp2 &operator*=(const Fp2 &b) { return *this = *this * b; }
   CUZK_INLINE Fp2 operator-() const { return {-c0, -c1}; }
+  CUZK_INLINE Fp2 negated_if(bool negative) const { return {c0.negated_if(negative), c1.negated_if(negative)}; }
   CUZK_INLINE Fp2 dbl() const { return {c0.dbl(), c1.dbl()}; }
   Fp2 sqr() const {
     const F t = c0 * c1;

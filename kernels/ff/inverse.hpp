@@ -1,8 +1,8 @@
 // Inversion modulo an odd prime by an optimized binary GCD, about three times as quick as Fermat.
 //
-// Pornin, "Optimized Binary GCD for Modular Inversion" (eprint 2020/972): the low 31 and the top 33 bits of both numbers
-// tell what 30 steps do to them; these are gathered in a 2 x 2 matrix, which is then applied to the long numbers. Not
-// constant time: the number of rounds depends on the value.
+// Pornin, "Optimized Binary GCD for Modular Inversion" (eprint 2020/972): the low 31 and the top 33 bits of both
+// numbers tell what 30 steps do to them; these are gathered in a 2 x 2 matrix, which is then applied to the long
+// numbers. Not constant time: the number of rounds depends on the value.
 #pragma once
 #include "limbs_portable.hpp"
 
@@ -102,8 +102,8 @@ class BinaryInversion {
     }
   }
 
-  // The divisions are exact. What comes out negative, because the steps saw approximations, changes its sign, and so do its
-  // coefficients.
+  // The divisions are exact. What comes out negative, because the steps saw approximations, changes its sign, and so do
+  // its coefficients.
   static void apply(uint64_t *a, uint64_t *b, Matrix &m) {
     uint64_t s[N + 1], t[N + 1];
     combine(s, a, b, m.f0, m.g0);

@@ -1,8 +1,8 @@
-// Limb arithmetic for x86-64 with bmi2 (mulx) and adx (adcx, adox): two carry chains run side by side in each row of the
-// product, which compilers do not produce from C++.
+// Limb arithmetic for x86-64 with bmi2 (mulx) and adx (adcx, adox): two carry chains run side by side in each row of
+// the product, which compilers do not produce from C++.
 //
-// Same contract as LimbsPortable. Method: Intel white paper "New Instructions Supporting Large Integer Arithmetic on Intel
-// Architecture Processors"; the row-wise no-carry reduction is the one of limbs_portable.hpp.
+// Same contract as LimbsPortable. Method: Intel white paper "New Instructions Supporting Large Integer Arithmetic on
+// Intel Architecture Processors"; the row-wise no-carry reduction is the one of limbs_portable.hpp.
 #pragma once
 #include "params.hpp"
 

@@ -8,13 +8,15 @@ namespace CUZK_PATH {
 // q of BN254 (EIP-196; Barreto and Naehrig, "Pairing-Friendly Elliptic Curves of Prime Order").
 struct Bn254FqParams {
   static constexpr int limbs = 4;
-  static constexpr uint64_t modulus[4] = {0x3c208c16d87cfd47, 0x97816a916871ca8d, 0xb85045b68181585d, 0x30644e72e131a029};
+  static constexpr uint64_t modulus[4] = {0x3c208c16d87cfd47, 0x97816a916871ca8d, 0xb85045b68181585d,
+                                          0x30644e72e131a029};
 };
 
 // r of BN254.
 struct Bn254FrParams {
   static constexpr int limbs = 4;
-  static constexpr uint64_t modulus[4] = {0x43e1f593f0000001, 0x2833e84879b97091, 0xb85045b68181585d, 0x30644e72e131a029};
+  static constexpr uint64_t modulus[4] = {0x43e1f593f0000001, 0x2833e84879b97091, 0xb85045b68181585d,
+                                          0x30644e72e131a029};
   static constexpr uint32_t two_adicity = 28;
   static constexpr uint64_t non_residue = 5;  // the smallest, counted from 2
 };
@@ -29,7 +31,8 @@ struct Bls12_381FqParams {
 // r of BLS12-381.
 struct Bls12_381FrParams {
   static constexpr int limbs = 4;
-  static constexpr uint64_t modulus[4] = {0xffffffff00000001, 0x53bda402fffe5bfe, 0x3339d80809a1d805, 0x73eda753299d7d48};
+  static constexpr uint64_t modulus[4] = {0xffffffff00000001, 0x53bda402fffe5bfe, 0x3339d80809a1d805,
+                                          0x73eda753299d7d48};
   static constexpr uint32_t two_adicity = 32;
   static constexpr uint64_t non_residue = 5;
 };

@@ -1,9 +1,9 @@
 // Eight field elements side by side: AVX-512 IFMA, limbs of 52 bits, one vector a limb.
 //
 // With R = 2^(52 M) a little above 2^(64 N), the Montgomery radix of everything in memory, values are kept below small
-// multiples of p rather than below p. Each function says which multiples it takes and gives; with p < R / 34 (the tightest
-// of the fields, Fr of BLS12-381; for the others R / 84 or more), a product of values below k p and m p comes out
-// below (1 + k m / 34) p.
+// multiples of p rather than below p. Each function says which multiples it takes and gives; with p < R / 34 (the
+// tightest of the fields, Fr of BLS12-381; for the others R / 84 or more), a product of values below k p and m p comes
+// out below (1 + k m / 34) p.
 #pragma once
 #include <immintrin.h>
 
@@ -38,7 +38,8 @@ CUZK_INLINE void load_words(const void *const *p, __m512i *words) {
 #pragma GCC unroll 4
   for (int first = 0; first < count; first += 8) {
     const __mmask8 mask = count - first >= 8 ? 0xff : (1 << (count - first)) - 1;
-    for (int i = 0; i < 8; i++) words[first + i] = _mm512_maskz_loadu_epi64(mask, static_cast<const uint64_t *>(p[i]) + first);
+    for (int i = 0; i < 8; i++)
+      words[first + i] = _mm512_maskz_loadu_epi64(mask, static_cast<const uint64_t *>(p[i]) + first);
     transpose_8x8(words + first);
   }
 }
@@ -203,7 +204,8 @@ struct FpX8 {
     r.l[0] = _mm512_and_si512(_mm512_slli_epi64(l[0], shift), mask);
 #pragma GCC unroll 8
     for (int j = 1; j < M; j++)
-      r.l[j] = _mm512_or_si512(_mm512_and_si512(_mm512_slli_epi64(l[j], shift), mask), _mm512_srli_epi64(l[j - 1], 52 - shift));
+      r.l[j] = _mm512_or_si512(_mm512_and_si512(_mm512_slli_epi64(l[j], shift), mask),
+                               _mm512_srli_epi64(l[j - 1], 52 - shift));
     return r;
   }
 
@@ -238,7 +240,8 @@ struct FpX8 {
   CUZK_INLINE FpX8 sqr() const { return *this * *this; }
 };
 
-// Bounds for Fp2 (p < R / 84): operands of a product have components below 5 p and 9 p at most, and it comes out below 6 p.
+// Bounds for Fp2 (p < R / 84): operands of a product have components below 5 p and 9 p at most, and it comes out below
+// 6 p.
 template <class Params>
 struct Fp2X8 {
   using P = Params;
@@ -295,7 +298,8 @@ struct Fp2X8 {
 
   CUZK_INLINE Fp2X8 operator*(const Fp2X8 &b) const {  // Karatsuba
     const V x = c0 * b.c0, y = c1 * b.c1, z = (c0 + c1) * (b.c0 + b.c1);
-    return {x.template sub<1>(y), z.minus(x).minus(y).template plus_modulus<0>().template plus_modulus<1>().normalized()};
+    return {x.template sub<1>(y),
+            z.minus(x).minus(y).template plus_modulus<0>().template plus_modulus<1>().normalized()};
   }
   CUZK_INLINE Fp2X8 sqr() const {  // components below 5 p
     const V t = c0 * c1;

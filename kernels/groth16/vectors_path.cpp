@@ -25,8 +25,8 @@ uint64_t lower_bound(const void *entries, const uint32_t *order, uint64_t n, uin
 
 // Rows [begin, end): the entries of a row stand together, so that nobody else writes here.
 template <class Fr>
-void evaluate_rows(const void *entries, uint64_t n, const uint32_t *order, const char *w, uint64_t begin, uint64_t end, Fr *a,
-                   Fr *b, Fr *c) {
+void evaluate_rows(const void *entries, uint64_t n, const uint32_t *order, const char *w, uint64_t begin, uint64_t end,
+                   Fr *a, Fr *b, Fr *c) {
   uint64_t k = lower_bound(entries, order, n, begin);
   for (uint64_t row = begin; row < end; row++) {
     Fr sums[2] = {Fr::zero(), Fr::zero()};

@@ -6,8 +6,8 @@
 namespace cuzk {
 namespace CUZK_PATH {
 
-// A task adds up the entries of one piece of the sorted list. A bucket that lies in one piece is done then; of a bucket that
-// several pieces share each gives a part, and the parts, again a list sorted by bucket, are added up at the end.
+// A task adds up the entries of one piece of the sorted list. A bucket that lies in one piece is done then; of a bucket
+// that several pieces share each gives a part, and the parts, again a list sorted by bucket, are added up at the end.
 template <class Plan>
 class Accumulator {
  public:
@@ -74,7 +74,7 @@ class Accumulator {
         if (i + ahead < end) fetch(points + (entries_[i + ahead] >> 1) * sizeof(Point));
         const Point p = Point::load(points + (entries_[i] >> 1) * sizeof(Point));
         if (p.is_infinity()) continue;  // up to half of a B query: variables that stand in no row of B
-        adder.put(entries_[i] & 1 ? -p : p);
+        adder.put({p.x, p.y.negated_if(entries_[i] & 1)});  // a branch would be a coin toss
         empty = false;
       }
       if (empty) adder.put(Point::infinity());

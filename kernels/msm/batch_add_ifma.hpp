@@ -1,11 +1,11 @@
 // BatchAdder of batch_add.hpp with eight pairs at a time.
 //
-// Everything in memory has the Montgomery radix S = 2^(64 N), a product of vectors divides by R = 2^(52 M). No operand is
-// converted; instead the inverses carry the radix that makes the results come out right:
-//   products before a pair   as they come; if P is the last one, one pair's inverse below is 2^(i + 64 N) / P times the rest
-//   inverse of d             i bits,  i = l + 52 M - 64 N
-//   lambda = dy / d          l bits,  l = (52 M + 64 N) / 2, so that lambda^2 / R has radix S again
-//   y3 = lambda (x1 - x3)    takes x1 - x3 shifted by 52 M - l bits
+// Everything in memory has the Montgomery radix S = 2^(64 N), a product of vectors divides by R = 2^(52 M). No operand
+// is converted; instead the inverses carry the radix that makes the results come out right. With l = (52 M + 64 N) / 2:
+//   lambda = dy / d       has radix 2^l, so that lambda^2 / R has radix S again;
+//   y3 = lambda (x1 - x3) takes x1 - x3 shifted by 52 M - l bits;
+//   1 / d                 has radix 2^i, i = l + 52 M - 64 N, so that lambda gets its own from dy with radix S;
+//   products of the d     are taken as they come: the inverses of a chain follow from 2^(i + 64 N) / (its last product).
 #pragma once
 #include "../ff/batch_inverse.hpp"
 #include "../ff/vec_ifma.hpp"
@@ -60,7 +60,8 @@ class BatchAdderX8 {
   }
 
   // x2 - x1; where that is 0, or a point may be infinity (x = 0), what classify_pair says.
-  static CUZK_INLINE V differences(const Point *points, const uint32_t *index, __mmask8 used, size_t stride, uint8_t &special) {
+  static CUZK_INLINE V differences(const Point *points, const uint32_t *index, __mmask8 used, size_t stride,
+                                   uint8_t &special) {
     const void *a[8], *b[8];
     for (int i = 0; i < 8; i++) {
       const size_t at = used >> i & 1 ? index[i] : index[0];
@@ -77,8 +78,9 @@ class BatchAdderX8 {
       differ = _mm512_or_si512(differ, _mm512_xor_si512(x1[k], x2[k]));
     }
     V d = V::from_words(x2).template sub<0>(V::from_words(x1));
-    const __mmask8 odd = static_cast<__mmask8>(~(_mm512_test_epi64_mask(any1, any1) & _mm512_test_epi64_mask(any2, any2) &
-                                                 _mm512_test_epi64_mask(differ, differ)));
+    const __mmask8 odd =
+        static_cast<__mmask8>(~(_mm512_test_epi64_mask(any1, any1) & _mm512_test_epi64_mask(any2, any2) &
+                                _mm512_test_epi64_mask(differ, differ)));
     special = odd & used;
     if (__builtin_expect(odd != 0 || used != 0xff, 0)) {
       F values[8];

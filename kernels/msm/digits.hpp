@@ -28,8 +28,8 @@ struct Scalar {
   }
 };
 
-// Signed digits without carries: with K = sum of 2^(c-1) 2^(c w) over all windows but the top one, window w of s + K, less
-// 2^(c-1), is a digit of s in [-2^(c-1), 2^(c-1)).
+// Signed digits without carries: with K = sum of 2^(c-1) 2^(c w) over all windows but the top one, window w of s + K,
+// less 2^(c-1), is a digit of s in [-2^(c-1), 2^(c-1)).
 class DigitCutter {
  public:
   DigitCutter(uint32_t window, uint32_t windows) : window_(window), windows_(windows) {
@@ -74,7 +74,8 @@ CUZK_INLINE uint32_t make_entry(uint32_t point, bool negative) { return point <<
 template <class Plan>
 class DigitSorter {
  public:
-  DigitSorter(const Plan &plan, uint32_t *starts, uint32_t *entries, uint16_t *digits, uint32_t *others, uint32_t *blocks)
+  DigitSorter(const Plan &plan, uint32_t *starts, uint32_t *entries, uint16_t *digits, uint32_t *others,
+              uint32_t *blocks)
       : plan_(plan), starts_(starts), entries_(entries), digits_(digits), others_(others), blocks_(blocks) {}
 
   // total() entries stand afterwards. CUZK_E_DATA when a scalar is not below r: its digits would need another bucket.
@@ -129,8 +130,8 @@ class DigitSorter {
     });
   }
 
-  // Counts lie two places up, so that after the prefix sum starts_[b + 1] is where bucket b begins, and after each entry
-  // has moved it on, where it ends.
+  // Counts lie two places up, so that after the prefix sum starts_[b + 1] is where bucket b begins, and after each
+  // entry has moved it on, where it ends.
   bool count_digits(Run &run) {
     const int32_t middle = 1 << (plan_.window - 1);
     for (int i = 0; i < 2; i++) starts_[i] = 0;

@@ -3,13 +3,14 @@
 //  1. Scalars 0 are left out, scalars 1 go to a bucket of their own, all others are cut into signed digits of c bits
 //     (digits.hpp); c minimises a count of additions (plan.hpp).
 //  2. For each window the points' numbers are sorted by digit.
-//  3. The sorted lists of all windows, one after the other, are cut in pieces of equal length, and each thread adds up the
+//  3. The sorted lists of all windows, one after the other, are cut in pieces of equal length, and each thread adds up
+//  the
 //     points of a piece bucket by bucket in batches of affine additions that share an inversion (accumulate.hpp).
 //  4. Each window's buckets are summed (reduce.hpp), and the windows joined by doublings.
 // Long inputs go through 1 to 3 in slabs of 2^20 points, which bounds the memory.
 //
-// Pippenger, "On the Evaluation of Powers and Monomials"; batches of affine additions: Bootle and others, as in
-// Brickell and others' bucket method; XYZZ coordinates: Sutherland (explicit-formulas database).
+// Pippenger, "On the Evaluation of Powers and Monomials"; shared inversions: Montgomery, "Speeding the Pollard and
+// Elliptic Curve Methods of Factorization", section 10.3.1; XYZZ coordinates: explicit-formulas database.
 #include "../capi/path_functions.hpp"
 #include "../capi/select.hpp"
 #include "accumulate.hpp"
@@ -30,7 +31,8 @@ Xyzz<F> multiply_few(const char *points, const void *scalars, uint64_t n) {
   for (int bit = 255; bit >= 0; bit--) {
     r = r.dbl();
     for (uint64_t i = 0; i < n; i++)
-      if (Scalar::load(scalars, i).v[bit / 64] >> (bit % 64) & 1) r.add(Affine<F>::load(points + i * sizeof(Affine<F>)));
+      if (Scalar::load(scalars, i).v[bit / 64] >> (bit % 64) & 1)
+        r.add(Affine<F>::load(points + i * sizeof(Affine<F>)));
   }
   return r;
 }

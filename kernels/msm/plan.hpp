@@ -26,16 +26,21 @@ struct MsmPlan {
   uint64_t slab;     // points that are sorted at a time
 
   MsmPlan(uint64_t n_, unsigned threads_, uint32_t window_)
-      : n(n_), threads(threads_), window(window_), windows(window_count(window_)), buckets(uint64_t{1} << (window_ - 1)),
+      : n(n_),
+        threads(threads_),
+        window(window_),
+        windows(window_count(window_)),
+        buckets(uint64_t{1} << (window_ - 1)),
         slab(n_ < max_slab ? n_ : max_slab) {}
 
   // A digit below the top one lies in [-2^(c-1), 2^(c-1)), so the top window needs a bit to spare.
   static constexpr uint32_t window_count(uint32_t c) { return scalar_bits / c + 1; }
 
-  // Additions of a batch that `others` scalars (neither 0 nor 1) cost with windows of c bits: one for each digit, two for
-  // each bucket to sum it (by rows and by columns of a square), and in each window four for each row or column, which are
-  // done in XYZZ and weigh 2.5 times as much. Bucket sums are shared by threads as evenly as the digits are, so that
-  // the number of threads does not matter, nor does the group: both kinds of addition grow alike with the field.
+  // Additions of a batch that `others` scalars (neither 0 nor 1) cost with windows of c bits: one for each digit, two
+  // for each bucket to sum it (by rows and by columns of a square), and in each window four for each row or column,
+  // which are done in XYZZ and weigh 2.5 times as much. Bucket sums are shared by threads as evenly as the digits are,
+  // so that the number of threads does not matter, nor does the group: both kinds of addition grow alike with the
+  // field.
   static double cost(uint64_t others, uint32_t c) {
     const double b = static_cast<double>(uint64_t{1} << (c - 1));
     const double side = static_cast<double>(uint64_t{1} << (c / 2));
@@ -62,7 +67,8 @@ struct MsmPlan {
 
   // Regions of the scratch.
   struct Layout {
-    uint64_t points, starts, entries, digits, others, blocks, part_points, part_buckets, sums, workers, worker_bytes, total;
+    uint64_t points, starts, entries, digits, others, blocks, part_points, part_buckets, sums, workers, worker_bytes,
+        total;
   };
 
   // What a thread needs to add up `entries` points in segments.

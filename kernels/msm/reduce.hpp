@@ -1,8 +1,8 @@
 // Buckets into a window's sum, sum over k of (k + 1) bucket[k].
 //
-// With k = 2^s row + column, the sum is 2^s sum(row R[row]) + sum((column + 1) C[column]), R and C the sums of the rows and of
-// the columns. These are plain sums, made in a few large batches of affine additions; only the weighted sums of the
-// 2^s columns and as many rows are running sums in XYZZ.
+// With k = 2^s row + column, the sum is 2^s sum(row R[row]) + sum((column + 1) C[column]), R and C the sums of the rows
+// and of the columns. These are plain sums, made in a few large batches of affine additions; only the weighted sums of
+// the 2^s columns and as many rows are running sums in XYZZ.
 #pragma once
 #include "segments.hpp"
 
@@ -34,7 +34,8 @@ class WindowReducer {
   // sum((column + 1) C[column])
   Xyzz<F> columns() {
     copy();
-    for (uint32_t stride = rows_ / 2; stride > 0; stride /= 2) adder_.add_grid(stride, columns_, columns_, stride * columns_);
+    for (uint32_t stride = rows_ / 2; stride > 0; stride /= 2)
+      adder_.add_grid(stride, columns_, columns_, stride * columns_);
     Xyzz<F> sum = Xyzz<F>::infinity(), weighted = Xyzz<F>::infinity();
     for (uint32_t column = columns_; column-- > 0;) {
       sum.add(adder_.points()[column]);

@@ -13,7 +13,8 @@ struct Segment {
 // One thread's room, cut from the caller's scratch, for up to `capacity` points.
 //
 // A round adds neighbours within every segment, all in one batch; places halve their distance in each round, so that
-// nothing is moved and no pair depends on another. One bucket that takes everything is thus as quick as many small ones.
+// nothing is moved and no pair depends on another. One bucket that takes everything is thus as quick as many small
+// ones.
 template <class F>
 class SegmentAdder {
  public:

@@ -109,7 +109,8 @@ int ntt(int curve, void *data, uint32_t log_n, int flags, const void *table, Run
       return in_reversed ? transform.to_natural(twiddles) : transform.to_reversed(twiddles, nullptr);
     });
     if (done && in_reversed == out_reversed) done = reorder(x, log_n, run);
-    if (done && (flags & CUZK_NTT_INVERSE)) done = scale(x, uint64_t{1} << log_n, Roots<Fr>::inverse_of_size(log_n), run);
+    if (done && (flags & CUZK_NTT_INVERSE))
+      done = scale(x, uint64_t{1} << log_n, Roots<Fr>::inverse_of_size(log_n), run);
     return done ? CUZK_OK : CUZK_E_CANCELLED;
   });
 }

@@ -1,7 +1,7 @@
 // The table of twiddles of one domain size.
 //
-// All tables lie in bit-reversed order of the exponent: the transforms below need one twiddle a block, T[j] for block j of
-// every level, so that each level reads a prefix of the same table from its start to its end.
+// All tables lie in bit-reversed order of the exponent: the transforms below need one twiddle a block, T[j] for block j
+// of every level, so that each level reads a prefix of the same table from its start to its end.
 #pragma once
 #include "roots.hpp"
 

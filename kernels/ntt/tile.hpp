@@ -1,7 +1,7 @@
 // The inner part of the transforms: `levels` consecutive levels on a tile of 2^levels rows and some columns.
 //
-// A level splits each of its blocks in two halves and joins their elements in pairs, with one twiddle for the whole block:
-// block j of a level has children 2j and 2j + 1, and its twiddle is T[j], T in bit-reversed order.
+// A level splits each of its blocks in two halves and joins their elements in pairs, with one twiddle for the whole
+// block: block j of a level has children 2j and 2j + 1, and its twiddle is T[j], T in bit-reversed order.
 //   decimating in time    (natural order in, reversed out):  (u, v) -> (u + v T[j], u - v T[j]), large blocks first
 //   decimating in frequency (reversed in, natural out):      (u, v) -> (u + v, (u - v) T[j]),    small blocks first
 #pragma once

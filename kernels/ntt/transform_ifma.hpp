@@ -10,6 +10,7 @@
 #pragma once
 #include "../capi/run.hpp"
 #include "../ff/vec_ifma.hpp"
+#include "passes.hpp"
 #include "table.hpp"
 
 namespace cuzk {
@@ -28,25 +29,14 @@ class TransformX8 {
     return x;
   }
 
-  TransformX8(Fr *data, uint32_t log_n, Run &run) : data_(data), log_n_(log_n), run_(run) {
-    const uint32_t last = log_n < contiguous_levels ? log_n : contiguous_levels;
-    const uint32_t before = log_n - last;
-    const uint32_t gathered = (before + gathered_levels - 1) / gathered_levels;
-    uint32_t first = 0;
-    for (uint32_t i = 0; i < gathered; i++) {
-      const uint32_t levels = (before - first + (gathered - i) - 1) / (gathered - i);
-      pass_[i] = {first, levels};
-      first += levels;
-    }
-    pass_[gathered] = {first, last};
-    passes_ = gathered + 1;
-  }
+  TransformX8(Fr *data, uint32_t log_n, Run &run)
+      : data_(data), log_n_(log_n), run_(run), passes_(log_n, contiguous_levels, gathered_levels) {}
 
   // As Transform's; factors, where given, are multiplied to the result.
   bool to_reversed(const Fr *twiddles, const Fr *factors) {
-    for (uint32_t i = 0; i + 1 < passes_; i++)
-      if (!gathered_pass<true>(pass_[i], twiddles)) return false;
-    const Pass p = pass_[passes_ - 1];
+    for (uint32_t i = 0; i + 1 < passes_.count; i++)
+      if (!gathered_pass<true>(passes_.pass[i], twiddles)) return false;
+    const Pass p = passes_.pass[passes_.count - 1];
     return run_.parallel(size_t{1} << p.first, [&](size_t block, unsigned) {
       const size_t at = block << p.levels;
       contiguous_forward(data_ + at, p.levels, twiddles, block, factors ? factors + at : nullptr);
@@ -54,13 +44,13 @@ class TransformX8 {
   }
 
   bool to_natural(const Fr *twiddles) {
-    const Pass p = pass_[passes_ - 1];
+    const Pass p = passes_.pass[passes_.count - 1];
     const bool done = run_.parallel(size_t{1} << p.first, [&](size_t block, unsigned) {
       contiguous_backward(data_ + (block << p.levels), p.levels, twiddles, block);
     });
     if (!done) return false;
-    for (uint32_t i = passes_ - 1; i-- > 0;)
-      if (!gathered_pass<false>(pass_[i], twiddles)) return false;
+    for (uint32_t i = passes_.count - 1; i-- > 0;)
+      if (!gathered_pass<false>(passes_.pass[i], twiddles)) return false;
     return true;
   }
 
@@ -68,11 +58,8 @@ class TransformX8 {
   static constexpr uint32_t contiguous_levels = 9;  // 2^6 rows of 320 bytes
   static constexpr uint32_t gathered_levels = 6;
   static constexpr uint32_t max_rows = 64;
-  static constexpr uint32_t max_passes = 8;
 
-  struct Pass {
-    uint32_t first, levels;
-  };
+  using Pass = Passes::Pass;
 
   template <bool forward>
   bool gathered_pass(const Pass &p, const Fr *twiddles) {
@@ -176,7 +163,8 @@ class TransformX8 {
 
   // Eight consecutive elements.
   static CUZK_INLINE V load_row(const Fr *x) {
-    const __m512i low = _mm512_setr_epi64(0, 4, 8, 12, 1, 5, 9, 13), high = _mm512_setr_epi64(2, 6, 10, 14, 3, 7, 11, 15);
+    const __m512i low = _mm512_setr_epi64(0, 4, 8, 12, 1, 5, 9, 13),
+                  high = _mm512_setr_epi64(2, 6, 10, 14, 3, 7, 11, 15);
     __m512i z[4], w[4];
     for (int i = 0; i < 4; i++) z[i] = _mm512_loadu_si512(x + 2 * i);
     const __m512i a = _mm512_permutex2var_epi64(z[0], low, z[1]), b = _mm512_permutex2var_epi64(z[0], high, z[1]);
@@ -188,7 +176,8 @@ class TransformX8 {
     return V::from_words(w);
   }
   static CUZK_INLINE void store_row(Fr *x, const V &v) {
-    const __m512i low = _mm512_setr_epi64(0, 4, 8, 12, 1, 5, 9, 13), high = _mm512_setr_epi64(2, 6, 10, 14, 3, 7, 11, 15);
+    const __m512i low = _mm512_setr_epi64(0, 4, 8, 12, 1, 5, 9, 13),
+                  high = _mm512_setr_epi64(2, 6, 10, 14, 3, 7, 11, 15);
     __m512i w[4];
     v.to_words(w);
     const __m512i a = _mm512_shuffle_i64x2(w[0], w[1], 0x44), b = _mm512_shuffle_i64x2(w[2], w[3], 0x44);
@@ -229,8 +218,7 @@ class TransformX8 {
   Fr *data_;
   uint32_t log_n_;
   Run &run_;
-  Pass pass_[max_passes];
-  uint32_t passes_ = 0;
+  Passes passes_;
 };
 
 }  // namespace CUZK_PATH

@@ -1,10 +1,13 @@
 """`cuzk info`: what a file holds, as text and as JSON, and no secret of it."""
 
 import json
+import os
+import shutil
 
 import pytest
 
 from cuzk_engine.formats.wtns import Witness
+from tests.cli.conftest import run_process
 from tests.support.cases import BROKEN, CASES, case
 
 
@@ -75,3 +78,12 @@ def test_a_missing_file(cuzk, tmp_path):
     result = cuzk("info", tmp_path / "nothing")
     assert result.code == 1
     assert result.error == f"{tmp_path / 'nothing'}: no such file"
+
+
+def test_names_in_an_output_that_takes_ascii_only(tmp_path):
+    path = tmp_path / os.fsdecode("schlüssel-é\u20ac".encode() + b"\xff.zkey")
+    shutil.copy(BROKEN / "good.zkey", path)
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii:strict"}
+    done = run_process("info", path, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "schl\\xfcssel" in done.stdout

@@ -161,3 +161,20 @@ def test_main_takes_the_process_arguments(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["cuzk", "--version"])
     assert main() == 0
     assert capsys.readouterr().out == f"cuzk {__version__}\n"
+
+
+def test_nothing_is_imported_before_interruptions_are_handled():
+    """The name `cuzk` runs imports this module first; a traceback until main() is called could not be avoided."""
+    script = "import sys; before = set(sys.modules); import cuzk_engine.cli.main; print(*set(sys.modules) - before)"
+    done = subprocess.run([sys.executable, "-S", "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert sorted(done.stdout.split()) == ["__future__", "cuzk_engine", "cuzk_engine.cli", "cuzk_engine.cli.main"]
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(("info", BROKEN / "good.zkey"), 1), (("--help",), 0)])
+def test_an_output_on_a_full_disk(arguments, code):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command(*arguments), cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    error = "cuzk: error: standard output cannot be written: no space left on device\n"
+    assert (done.returncode, done.stderr) == (code, error if code else "")

@@ -268,6 +268,15 @@ def test_links_and_modes_of_outputs_stay(cuzk, outputs, tmp_path):
     assert stat.S_IMODE(target.stat().st_mode) == 0o640
 
 
+@pytest.mark.parametrize("which", [0, 1])
+def test_an_output_that_cannot_be_looked_at(cuzk, outputs, tmp_path, which):
+    chosen = list(outputs)
+    chosen[which] = tmp_path / ("x" * 300)
+    result = cuzk("prove", *GOOD, *chosen)
+    assert (result.code, result.error) == (1, f"{chosen[which]}: cannot be written: file name too long")
+    assert not any(path.exists() for path in outputs)
+
+
 # ---- a disk that is full, and other faults while writing ----
 
 

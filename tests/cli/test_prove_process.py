@@ -154,3 +154,13 @@ def test_no_daemon_there(cuzk, tmp_path):
     assert result.code == 1
     assert "no engine answers" in result.error
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_proof_that_cannot_be_announced_is_delivered(tmp_path):
+    outputs = tmp_path / "proof.json", tmp_path / "public.json"
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command("prove", *GOOD, *outputs), cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert all(path.exists() for path in outputs)

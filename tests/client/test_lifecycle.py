@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -23,7 +24,7 @@ from cuzk_engine.client import (
     stop_daemon,
 )
 from cuzk_engine.client.instance import lock_path
-from tests.support.daemons import FAKE_RUNTIME, ROOT, Witnesses, finished, until
+from tests.support.daemons import FAKE_RUNTIME, ROOT, Witnesses, finished, until, wait_for
 
 
 @pytest.fixture(autouse=True)
@@ -74,6 +75,31 @@ def test_start_stop_leave_nothing() -> None:
     second = start_daemon()
     assert second.pid != started.pid
     assert stop_daemon().state is ProcessState.STOPPED
+
+
+def test_starts_at_the_same_moment_give_one_daemon() -> None:
+    with ThreadPoolExecutor(3) as pool:
+        started = list(pool.map(lambda _: start_daemon(), range(3)))
+    assert {status.state for status in started} == {ProcessState.READY}
+    assert len({status.pid for status in started}) == 1
+    assert stop_daemon().state is ProcessState.STOPPED
+
+
+def test_a_daemon_that_is_just_starting_can_be_stopped() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        starting = pool.submit(start_daemon)
+        wait_for(lock_path().exists)
+        assert stop_daemon().state is ProcessState.STOPPED
+        assert run_files() == []
+        error = starting.exception()
+    assert error is None or isinstance(error, DaemonError)
+    assert daemon_status().state is ProcessState.STOPPED
+
+
+def test_a_start_elsewhere_names_the_daemon_that_runs() -> None:
+    running = start_daemon()
+    with pytest.raises(DaemonError, match=rf"already running at .*e\.sock \(pid {running.pid}\)"):
+        start_daemon(listen=f"unix://{lock_path().parent}/other.sock")
 
 
 def test_restart_and_if_stale(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,3 +252,25 @@ def test_ctrl_c_ends_a_daemon_in_the_foreground() -> None:
     assert "Traceback" not in rest
     assert "ended" in rest
     assert run_files() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_closed_standard_streams_are_no_trouble(witnesses: Witnesses, number: signal.Signals) -> None:
+    command = f"exec {sys.executable} -m cuzk_engine.cli.main daemon run <&- >&- 2>&-"
+    with subprocess.Popen(["sh", "-c", command]) as process:
+        wait_for(lambda: daemon_status().state is ProcessState.READY, 30)
+        with EngineClient(daemon_status().address) as client:
+            job = client.submit(key_path=witnesses.key, witness_path=witnesses())
+            assert finished(client, job).error == ""
+        process.send_signal(number)
+        assert process.wait(20) == 0
+    assert run_files() == []
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_start_with_closed_standard_streams(closed: str) -> None:
+    words = f"{sys.executable} -m cuzk_engine.cli.main daemon"
+    assert subprocess.run(["sh", "-c", f"exec {words} start {closed}"], timeout=60, check=False).returncode == 0
+    assert daemon_status().state is ProcessState.READY
+    assert subprocess.run(["sh", "-c", f"exec {words} stop {closed}"], timeout=60, check=False).returncode == 0
+    assert daemon_status().state is ProcessState.STOPPED

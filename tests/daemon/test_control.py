@@ -2,12 +2,13 @@
 
 import os
 import time
+from pathlib import Path
 
 import pytest
 
 from cuzk_engine.build import build_id
 from cuzk_engine.client import CuzkError, EngineClient, SettingChange
-from tests.support.daemons import Daemon, Witnesses, finished
+from tests.support.daemons import Daemon, Witnesses, finished, running
 
 
 def value_of(client: EngineClient, key: str, device: str = "") -> tuple[str, str]:
@@ -125,3 +126,10 @@ def test_plan_and_its_errors(client: EngineClient, witnesses: Witnesses) -> None
     assert client.plan(key_path=witnesses.key, device="cpu").fits
     with pytest.raises(CuzkError, match="not in use"):
         client.plan(circuit_id=circuit.id, device="cuda:0")
+
+
+def test_workers_of_a_device_that_is_not_there_are_told(cuzk_home: Path) -> None:
+    with running(cuzk_home, config='[devices."GPU-7"]\nworkers = 3\n[devices.cpu]\nworkers = 3\n') as daemon:
+        told = [line for line in daemon.log.splitlines() if "has no effect" in line]
+    assert len(told) == 1
+    assert '[devices."GPU-7"] has no effect: this engine has no such device; there is cpu' in told[0]

@@ -10,7 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cuzk_engine.client import CuzkError, JobState
+from cuzk_engine.client import CuzkError, EngineClient, JobState, SettingChange
+from cuzk_engine.events import Incident
 from tests.support.daemons import Daemon, Witnesses, finished, running, until, wait_for
 
 
@@ -31,6 +32,8 @@ def test_a_device_process_that_dies_once_costs_no_job(home: Path, witnesses: Wit
         assert daemon.device_pid() != before
         assert "worker-died" in {incident.kind for incident in _incidents(client)}
         wait_for(lambda: client.identify().devices[0].state == "ready")
+        with client.telemetry() as stream:
+            assert next(stream).memory == {}  # what the dead process held was given back
 
 
 def test_a_job_that_kills_its_process_fails_and_takes_no_other_along(home: Path, witnesses: Witnesses) -> None:
@@ -157,6 +160,24 @@ def test_a_second_signal_ends_at_once(home: Path, witnesses: Witnesses, number: 
         daemon.close()
 
 
+def test_the_memory_limit_changes_between_jobs(home: Path, witnesses: Witnesses) -> None:
+    with running(home) as daemon, daemon.client() as client:
+        running_job = client.submit(key_path=witnesses.key, witness_path=witnesses(seconds=0.4))
+        until(client, running_job, "running")
+        before = daemon.device_pid()
+        client.apply_settings([SettingChange("cpu.arena", "2MiB")])
+        behind = client.submit(key_path=witnesses.key, witness_path=witnesses())
+        done = [finished(client, job) for job in (running_job, behind)]
+        assert [(job.state, job.attempts) for job in done] == [(JobState.COMPLETED, 1)] * 2
+        device = client.identify().devices[0]
+        assert (device.state, device.capacity) == ("ready", 2 << 20)
+        assert device.pid != before
+        client.apply_settings([SettingChange("cpu.arena", "3MiB")])  # at once, where nothing runs
+        wait_for(lambda: client.identify().devices[0].capacity == 3 << 20)
+        with pytest.raises(CuzkError, match=r"of at least 1 MiB"):
+            client.apply_settings([SettingChange("cpu.arena", "1KiB")])
+
+
 def test_a_device_that_refuses_is_said_not_waited_for(home: Path, witnesses: Witnesses) -> None:
     with running(home, environment={"CUZK_TEST_REFUSE": "1"}) as daemon, daemon.client() as client:
         device = client.identify().devices[0]
@@ -221,14 +242,6 @@ def test_no_core_file_and_its_own_session(home: Path) -> None:
         assert int(out.stdout) == daemon.pid
 
 
-def _incidents(client: object) -> list:
-    from cuzk_engine.client import EngineClient
-
-    assert isinstance(client, EngineClient)
+def _incidents(client: EngineClient) -> list[Incident]:
     with client.telemetry(history_ns=3600 * 10**9) as stream:
-        found = []
-        for update in stream:
-            found += update.events.incidents
-            if found:
-                return found
-    return found
+        return next(update.events.incidents for update in stream if update.events.incidents)

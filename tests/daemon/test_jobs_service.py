@@ -92,6 +92,21 @@ def test_a_broken_stream_is_refused_and_leaves_nothing(
     assert not spool.exists() or list(spool.iterdir()) == []
 
 
+def test_a_spool_that_cannot_be_written_is_told(
+    client: EngineClient, witnesses: Witnesses, shared_daemon: Daemon
+) -> None:
+    spool = shared_daemon.home / "run" / "spool"
+    spool.mkdir(mode=0o700, exist_ok=True)
+    spool.rename(spool.with_name("away"))
+    try:
+        spool.symlink_to("/proc/self/task")  # a folder of the daemon's own user in which nobody can make a file
+        with pytest.raises(CuzkError, match="spool: the witness cannot be kept: "):
+            client.submit_stream(witnesses().read_bytes(), key_path=witnesses.key)
+    finally:
+        spool.unlink()
+        spool.with_name("away").rename(spool)
+
+
 def test_cancel_while_waiting(client: EngineClient, witnesses: Witnesses) -> None:
     blockers = [client.submit(key_path=witnesses.key, witness_path=witnesses(seconds=20)) for _ in range(2)]
     for job in blockers:
@@ -186,12 +201,29 @@ def test_workers_change_while_it_runs(client: EngineClient, witnesses: Witnesses
 def test_files_outside_the_allowed_folders_are_refused(
     client: EngineClient, witnesses: Witnesses, tmp_path: Path
 ) -> None:
-    with pytest.raises(CuzkError, match="daemon.allowed_paths"):
+    with pytest.raises(CuzkError, match=r"daemon\.allowed_paths"):
         client.submit(key_path="/etc/hostname", witness_path=witnesses())
     link = tmp_path / "link.wtns"
     link.symlink_to("/etc/hostname")
-    with pytest.raises(CuzkError, match="daemon.allowed_paths"):
+    with pytest.raises(CuzkError, match=r"daemon\.allowed_paths"):
         client.submit(key_path=witnesses.key, witness_path=link)
+
+
+def test_names_that_no_message_can_carry_are_refused(
+    client: EngineClient, witnesses: Witnesses, tmp_path: Path
+) -> None:
+    odd = tmp_path / os.fsdecode(b"k\xff.zkey")
+    shutil.copy(witnesses.key, odd)
+    link = tmp_path / "link.zkey"
+    link.symlink_to(odd)
+    with pytest.raises(CuzkError, match=r"k\\udcff\.zkey': the name is not UTF-8, which the engine's protocol needs"):
+        client.submit(key_path=odd, witness_path=witnesses())
+    for attempt in (client.register_circuit, lambda path: client.submit(key_path=path, witness_path=witnesses())):
+        with pytest.raises(CuzkError, match=r"link\.zkey: leads to .*k\\udcff\.zkey', whose name is not UTF-8"):
+            attempt(link)
+    assert client.circuits()
+    with client.telemetry() as stream:
+        assert next(stream).identity is not None
 
 
 def test_requests_that_make_no_sense(client: EngineClient, witnesses: Witnesses) -> None:
@@ -231,3 +263,15 @@ def test_a_key_replaced_under_its_path_is_noticed(client: EngineClient, witnesse
     with pytest.raises(CuzkError, match="holds another key than when"):
         client.submit(circuit_id=circuit.id, witness_path=witnesses())
     assert client.submit(key_path=key, witness_path=witnesses()).circuit_id != circuit.id
+
+
+def test_keys_that_were_replaced_are_not_kept_for_ever(
+    client: EngineClient, witnesses: Witnesses, tmp_path: Path
+) -> None:
+    key = tmp_path / "key.zkey"
+    ids = []
+    for number in range(12):
+        key.write_bytes(witnesses.key.read_bytes() + bytes([number]))  # bytes behind the last section mean nothing
+        ids.append(client.submit(key_path=key, witness_path=witnesses()).circuit_id)
+    assert len(set(ids)) == 12
+    assert [circuit.id for circuit in client.circuits() if circuit.key_path == str(key)] == ids[-5:]

@@ -11,7 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
-from cuzk_engine.client import EngineClient
+from cuzk_engine.client import CuzkError, EngineClient
 from cuzk_engine.client.address import parse_address
 from cuzk_engine.proto import cuzk_v1_pb2 as pb
 from cuzk_engine.proto import cuzk_v1_pb2_grpc as rpc
@@ -199,3 +199,22 @@ def test_two_jobs_in_the_same_moment(client: EngineClient, witnesses: Witnesses)
         for _ in range(20):
             assert list(pool.map(submit, paths)) == ["completed", "completed"]
     wait_for(lambda: client.identify().jobs_running == 0)
+
+
+def test_the_largest_numbers_do_no_harm(
+    stub: rpc.ProvingEngineStub, client: EngineClient, witnesses: Witnesses
+) -> None:
+    largest = 2**64 - 1
+    job = client.submit(key_path=witnesses.key, witness_path=witnesses(seconds=0.3))
+    answer = stub.AwaitProof(pb.AwaitProofRequest(job_id=job.id, timeout_ms=largest))
+    assert answer.status == pb.AwaitProofResponse.COMPLETED
+    request = pb.SubmitProofRequest(
+        proof_kind=1, sector_size=largest, sector_number=largest, miner_id=largest, partition_index=2**32 - 1
+    )
+    assert stub.Prove(pb.ProveRequest(submit=request)).result.status == pb.AwaitProofResponse.FAILED
+    for history in (-(2**63), 2**63 - 1):
+        with client.telemetry(history_ns=history) as stream:
+            assert next(stream).identity is not None
+    assert len(client.jobs(limit=2**32 - 1)) >= 1
+    with pytest.raises(CuzkError, match="may have 4096"):
+        client.submit(key_path=witnesses.key, witness_path=witnesses(), request_id="x" * 5000)

@@ -3,7 +3,9 @@ daemon goes on.
 """
 
 import json
+import os
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,7 +20,11 @@ from cuzk_engine.formats.source import SourceFile
 from cuzk_engine.formats.zkey import ZKEY_SPEC
 from cuzk_engine.groth16.verify import verify
 from tests.support.cases import BROKEN, TINY_CASES, Case, case
-from tests.support.daemons import Daemon, finished, running
+from tests.support.daemons import Daemon, finished, running, until
+
+BROKEN_FILES = [
+    path for path in sorted(BROKEN.iterdir()) if path.suffix in (".zkey", ".wtns") and not path.name.startswith("good")
+]
 
 
 @pytest.fixture(scope="module")
@@ -50,12 +56,8 @@ def test_a_proof_verifies(client: EngineClient, item: Case) -> None:
     assert json.loads(result.public_json) == item.json("public.json")
 
 
-@pytest.mark.parametrize(
-    "path", sorted(BROKEN.glob("*.zkey")) + sorted(BROKEN.glob("*.wtns")), ids=lambda path: path.name
-)
+@pytest.mark.parametrize("path", BROKEN_FILES, ids=lambda path: path.name)
 def test_a_broken_file_is_refused_and_a_good_one_still_proves(client: EngineClient, engine: Daemon, path: Path) -> None:
-    if path.name.startswith("good"):
-        pytest.skip("a good one")
     pids = (client.identify().pid, client.identify().devices[0].pid)
     key = path if path.suffix == ".zkey" else BROKEN / "good.zkey"
     witness = path if path.suffix == ".wtns" else BROKEN / "good.wtns"
@@ -147,3 +149,25 @@ def test_evict_then_prove_again(client: EngineClient, engine: Daemon) -> None:
             evicted = stub.EvictSRS(pb.EvictSrsRequest(circuit_id="mul-out"))
             assert (evicted.was_loaded, evicted.freed_bytes) == (True, circuit.key_bytes)
             assert not stub.EvictSRS(pb.EvictSrsRequest(circuit_id="mul-out")).was_loaded
+
+
+def test_cancelling_real_work_frees_the_device(client: EngineClient) -> None:
+    item = case("bn128", "merkle10")
+    device = client.identify().devices[0].pid
+    os.kill(device, signal.SIGSTOP)  # so that the first two are handed over and none can end before it is cancelled
+    try:
+        jobs = [
+            client.submit(key_path=item.path("circuit.zkey"), witness_path=item.path("witness.wtns")) for _ in range(12)
+        ]
+        until(client, jobs[0], "running")
+        for job in jobs:
+            client.cancel(job.id)
+    finally:
+        os.kill(device, signal.SIGCONT)
+    ended = [finished(client, job, 5) for job in jobs]
+    assert {job.state for job in ended[2:]} == {JobState.CANCELLED}
+    assert finished(client, client.submit(key_path=BROKEN / "good.zkey", witness_path=BROKEN / "good.wtns")).error == ""
+    with client.telemetry() as stream:
+        first = next(stream)
+    left = {purpose: nbytes for (device, purpose), nbytes in (first.memory or {}).items() if device == "cpu"}
+    assert set(left) <= {"ntt"}  # the table is kept for the next proof

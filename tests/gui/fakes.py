@@ -73,11 +73,11 @@ def setting(key: str, value: str, title: str, type_: str, choices: tuple[str, ..
 
 def settings() -> list[SettingInfo]:
     return [
-        setting("gpus.gpu_workers_per_device", "2", "Workers", "int", minimum=1, maximum=8),
+        setting("gpus.gpu_workers_per_device", "2", "Workers per device", "int", minimum=1, maximum=8),
         setting("pipeline.prestage", "ahead", "Pre-staging", "enum", ("off", "locked", "ahead")),
-        setting("pipeline.double_buffer", "true", "Double-buffered results", "bool"),
-        setting("pipeline.evaluate", "auto", "Evaluate a, b, c on", "enum", ("host", "device", "auto")),
-        setting("srs.residency", "auto", "Keys kept in", "enum", ("host", "device", "auto")),
+        setting("pipeline.double_buffer", "true", "Double buffering", "bool"),
+        setting("pipeline.evaluate", "auto", "Evaluation", "enum", ("host", "device", "auto")),
+        setting("srs.residency", "auto", "Key residency", "enum", ("host", "device", "auto")),
         setting("daemon.listen", ADDRESS, "Address", "string", live=False),
     ]
 
@@ -144,8 +144,11 @@ PHASES = (
 )
 
 
-def proof_events(start_ns: int, length_ns: int, worker: int, job_id: str, device_id: str = "cpu", scale: int = 1) -> EventBatch:
-    """Spans and allocations of one partition, as the pipeline makes them; ``scale`` multiplies the number of kernels."""
+def proof_events(
+    start_ns: int, length_ns: int, worker: int, job_id: str, device_id: str = "cpu", scale: int = 1
+) -> EventBatch:
+    """Spans and allocations of one partition, as the pipeline makes them; ``scale`` multiplies the number of
+    kernels."""
     events = EventBatch.empty()
     host = f"host:{worker}"
 
@@ -247,7 +250,9 @@ class FakeConnection:
         return ProofResult('{"protocol": "groth16"}', '["1"]', "bn128")
 
     def cancel(self, job_id: str) -> bool:
-        self.engine.set_job(replace(self.engine.jobs[job_id], state=JobState.CANCELLED, finished_unix_ns=time.time_ns()))
+        self.engine.set_job(
+            replace(self.engine.jobs[job_id], state=JobState.CANCELLED, finished_unix_ns=time.time_ns())
+        )
         return True
 
     def shutdown(self, *, drain: bool = True, timeout: float | None = None) -> None:
@@ -372,7 +377,15 @@ class FakeEngine:
 
     def register(self, path: str, name: str) -> CircuitInfo:
         circuit = CircuitInfo(
-            f"c{len(self.known_circuits)}", name or Path(path).stem, path, "bn128", 2900, 3, 4096, 1_683_209, time.time_ns()
+            f"c{len(self.known_circuits)}",
+            name or Path(path).stem,
+            path,
+            "bn128",
+            2900,
+            3,
+            4096,
+            1_683_209,
+            time.time_ns(),
         )
         self.known_circuits.append(circuit)
         return circuit
@@ -414,7 +427,9 @@ class FakeEngine:
 class Prover(threading.Thread):
     """Sends telemetry of proofs that follow each other on two workers, in real time, until ``stop``."""
 
-    def __init__(self, engine: FakeEngine, *, proof_s: float = 1.2, period_s: float = 0.1, scale: int = 1, back_s: float = 0.0) -> None:
+    def __init__(
+        self, engine: FakeEngine, *, proof_s: float = 1.2, period_s: float = 0.1, scale: int = 1, back_s: float = 0.0
+    ) -> None:
         super().__init__(name="fake-prover", daemon=True)
         self._engine = engine
         self._proof_ns = round(proof_s * 1e9)
@@ -429,7 +444,7 @@ class Prover(threading.Thread):
 
     def run(self) -> None:
         planned = EventBatch.empty()
-        proof, sent_to, sample_at = 0, self._begin, self._begin
+        proof, sample_at = 0, self._begin
         while not self._halt.wait(self._period_s):
             now = time.monotonic_ns()
             while self._begin + proof * self._proof_ns * 8 // 10 < now:
@@ -438,7 +453,9 @@ class Prover(threading.Thread):
                 wall = start + time.time_ns() - now
                 planned.logs.append(LogLine(start, wall, "INFO", f"proof {proof} proved in 412 ms, verified in 4 ms"))
                 if proof % 5 == 4:
-                    planned.logs.append(LogLine(start + 1, wall, "WARNING", "pid 50211 (python3 train.py) took 1.1 GiB of memory"))
+                    planned.logs.append(
+                        LogLine(start + 1, wall, "WARNING", "pid 50211 (python3 train.py) took 1.1 GiB of memory")
+                    )
                 proof += 1
             ready = EventBatch.empty()
             ready.spans = [s for s in planned.spans if s.end_ns <= now]
@@ -447,13 +464,21 @@ class Prover(threading.Thread):
             planned.allocations = [a for a in planned.allocations if a.time_ns > now]
             ready.logs, planned.logs = planned.logs, []
             while sample_at < now:
-                ready.samples.append(Sample(sample_at, "cpu", memory_other=round(1.1 * GIB), memory_capacity=8 * GIB, utilisation=0.9))
+                ready.samples.append(
+                    Sample(sample_at, "cpu", memory_other=round(1.1 * GIB), memory_capacity=8 * GIB, utilisation=0.9)
+                )
                 sample_at += 500_000_000
             progress = (now - self._begin) % self._proof_ns / self._proof_ns
             name = next((n for n, s in _cumulative() if progress <= s), "msm")
             running = job(f"job-{proof}", label=f"porep-2^20 · {proof % 10 + 1} of 10", phase=name, progress=progress)
-            self._engine.push(update(now, ready, jobs=[running]))
-            sent_to = now
+            ended = replace(
+                job(f"job-{proof - 1}", label=f"porep-2^20 · {(proof - 1) % 10 + 1} of 10"),
+                state=JobState.COMPLETED,
+                progress=1.0,
+                finished_unix_ns=time.time_ns(),
+                phases=tuple(PhaseTime(n, round(s * self._proof_ns)) for n, s in PHASES),
+            )
+            self._engine.push(update(now, ready, jobs=[ended, running]))
 
 
 def _cumulative() -> list[tuple[str, float]]:

@@ -24,7 +24,9 @@ def default_native() -> NativeLibrary:
 
 
 @pytest.fixture(scope="session", params=PATHS)
-def native(request: pytest.FixtureRequest, default_native: NativeLibrary, tmp_path_factory: pytest.TempPathFactory) -> NativeLibrary:
+def native(
+    request: pytest.FixtureRequest, default_native: NativeLibrary, tmp_path_factory: pytest.TempPathFactory
+) -> NativeLibrary:
     """A copy of the library that is held to one code path: a copy chooses anew, for good, at its first call."""
     name: str = request.param
     if name not in default_native.isa_available():

@@ -26,7 +26,7 @@ groups = pytest.mark.parametrize(
     ids=lambda math: f"{math.curve.name}-{math.group.name}",
 )
 
-LENGTHS = (0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 63, 64, 65, 127, 128, 129, 511, 512, 513)
+LENGTHS = (0, 1, 2, 3, 4, 5, 8, 9, 16, 17, 63, 64, 65, 255, 256, 257)
 
 
 @dataclass
@@ -102,7 +102,7 @@ def test_any_scalars(native: NativeLibrary, math: CurveMath, data: st.DataObject
 
 
 @groups
-@pytest.mark.parametrize("n", [1, 5, 64, 700, 3000])
+@pytest.mark.parametrize("n", [1, 5, 900])
 def test_uniform_scalars(native: NativeLibrary, math: CurveMath, n: int) -> None:
     r = math.curve.r
     for value in (0, 1, 2, r - 1, 1 << 12, (1 << 13) - 1, 0xDEADBEEF << 150):

@@ -167,12 +167,12 @@ class Witnesses:
 
 def finished(client: EngineClient, job: JobInfo, seconds: float = 30.0) -> JobInfo:
     """The job in its last state."""
-    last = job
+    deadline = time.monotonic() + seconds
     with client.watch(job.id) as changes:
-        deadline = time.monotonic() + seconds
-        for last in changes:
+        for info in changes:
             assert time.monotonic() < deadline
-    return last
+            job = info
+    return job
 
 
 def until(client: EngineClient, job: JobInfo, state: str) -> JobInfo:

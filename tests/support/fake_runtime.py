@@ -1,9 +1,10 @@
-"""A device that does as it is told: put in a device process's place by CUZK_TEST_RUNTIME, for faults that real
-proofs do not have.
+"""A device that does as it is told: put in a device process's place by CUZK_TEST_RUNTIME, for faults that real proofs
+do not have.
 
-What to do stands in a JSON file beside the witness (`<witness>.todo`): {"seconds": …} proves for that long, "error" fails, "memory"
-runs out of device memory, "die" kills the process ("always", or "once" where a file of that name is not there yet),
-"block" ignores cancellation. Key and witness are opened and checked as by the real one.
+What to do stands in a JSON file beside the witness (`<witness>.todo`): {"seconds": …} proves for that long, "error"
+fails, "crash" raises what nobody expects, "memory" runs out of device memory, "die" kills the process ("always", or
+once: where a file of that name is not there yet), "block" ignores cancellation. Key and witness are opened and checked
+as by the real one.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from cuzk_engine.errors import CuzkError, OutOfDeviceMemoryError
 from cuzk_engine.events import Allocation, Kind, Lane, Purpose, Span
 from cuzk_engine.formats.wtns import Witness, check_witness
 from cuzk_engine.formats.zkey import ZKey
+from cuzk_engine.units import parse_size
 
 CAPACITY = 1 << 30
 
@@ -32,11 +34,13 @@ class FakeRuntime:
             raise CuzkError("the fake device was told to refuse")
         self._device = device
         self._sink = sink
+        arena = options["arena"]
+        self._capacity = CAPACITY if arena == "auto" else parse_size(arena)
         self._keys: dict[str, int] = {}
 
     @property
     def info(self) -> DeviceInfo:
-        return DeviceInfo(self._device, "cpu", "fake device", CAPACITY, "test")
+        return DeviceInfo(self._device, "cpu", "fake device", self._capacity, "test")
 
     def prove(self, order: Order, progress: Progress, cancel: CancelToken) -> Outcome:
         start = time.monotonic_ns()

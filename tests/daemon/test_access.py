@@ -1,0 +1,96 @@
+"""TLS and a token, for addresses beyond this machine."""
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cuzk_engine import config
+from cuzk_engine.client import DaemonError, EngineClient, ProcessState, daemon_status
+from cuzk_engine.client.address import parse_address
+from cuzk_engine.daemon.access import access_for
+from cuzk_engine.errors import SettingError
+from tests.support.daemons import running
+
+TOKEN = "a token of some length"
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with cert.pem, key.pem and token."""
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl to make a certificate")
+    folder = tmp_path_factory.mktemp("tls")
+    names = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
+    extra = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+        "-days",
+        "2",
+    ]
+    subprocess.run([*command, *names, *extra], check=True, capture_output=True)
+    (folder / "token").write_text(TOKEN + "\n")
+    (folder / "token").chmod(0o600)
+    return folder
+
+
+def tls(folder: Path) -> str:
+    return f'tls_cert = "{folder}/cert.pem"\ntls_key = "{folder}/key.pem"\ntoken_file = "{folder}/token"\n'
+
+
+def test_only_with_certificate_and_token(cuzk_home: Path, certificate: Path) -> None:
+    with running(cuzk_home, listen="127.0.0.1:0", config=tls(certificate)) as daemon:
+        pem = (certificate / "cert.pem").read_bytes()
+        with EngineClient(daemon.address, certificate=pem, token=TOKEN) as client:
+            assert client.identify().pid == daemon.pid
+            assert client.is_healthy()
+            first = next(client.telemetry())
+            assert first.identity is not None
+        with EngineClient(daemon.address, certificate=pem, token="another token altogether") as client:
+            refused: list[Callable[[], object]] = [client.identify, client.jobs, lambda: next(client.telemetry())]
+            refused.append(lambda: client.submit_stream(b"x", circuit_id="x"))
+            for call in refused:
+                with pytest.raises(DaemonError, match="the token is missing or wrong"):
+                    call()
+        with EngineClient(daemon.address) as client, pytest.raises(DaemonError):
+            client.identify()
+        status = daemon_status()
+        assert (status.state, status.pid) == (ProcessState.READY, daemon.pid)
+
+
+@pytest.mark.parametrize("missing", ["tls_cert", "tls_key", "token_file"])
+def test_all_three_are_needed(certificate: Path, tmp_path: Path, missing: str) -> None:
+    lines = [line for line in tls(certificate).splitlines() if not line.startswith(missing)]
+    path = tmp_path / "cuzk.toml"
+    path.write_text("[daemon]\n" + "\n".join(lines))
+    settings = config.load(path, environment={})
+    with pytest.raises(SettingError, match=f"set daemon.{missing} too"):
+        access_for(parse_address("0.0.0.0:9820"), settings)
+
+
+def test_a_bad_token_file(certificate: Path, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    path = tmp_path / "cuzk.toml"
+    path.write_text("[daemon]\n" + tls(certificate).replace(str(certificate / "token"), str(token)))
+    settings = config.load(path, environment={})
+    address = parse_address("0.0.0.0:9820")
+    with pytest.raises(SettingError, match="no such file"):
+        access_for(address, settings)
+    token.write_text("short")
+    with pytest.raises(SettingError, match="at least 16"):
+        access_for(address, settings)
+    token.write_text(TOKEN)
+    token.chmod(0o644)
+    with pytest.raises(SettingError, match="others may read it"):
+        access_for(address, settings)
+    token.chmod(0o600)
+    assert access_for(address, settings).token == TOKEN

@@ -1,0 +1,91 @@
+"""The two ends of a device process: what the supervisor hears when it cannot be told, or when nobody answers."""
+
+import asyncio
+import socket
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from cuzk_engine.daemon import channel as channels
+from cuzk_engine.daemon.channel import BlockingChannel
+from cuzk_engine.daemon.device import EventBuffer, Workers
+from cuzk_engine.daemon.device_handle import DeviceHandle
+from cuzk_engine.daemon.runtime import Order, Outcome
+
+# Says that it is ready, goes deaf, and takes its time to end.
+GOES_DEAF = """
+import json, socket, struct, sys, time
+connection = socket.socket(fileno=int(sys.argv[1]))
+body = json.dumps({"type": "ready", "info": {}}).encode()
+connection.sendall(struct.pack("<II", len(body), 0) + body)
+connection.close()
+time.sleep(1.5)
+"""
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.died = asyncio.Event()
+
+    def device_died(self, device: DeviceHandle, reason: str) -> None:
+        self.died.set()
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments: None
+
+
+def test_a_process_that_is_ending_gets_no_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = asyncio.create_subprocess_exec
+
+    async def instead(*arguments: str, **options: Any) -> asyncio.subprocess.Process:
+        return await original(sys.executable, "-c", GOES_DEAF, arguments[3], **options)
+
+    async def check() -> None:
+        monkeypatch.setattr(asyncio, "create_subprocess_exec", instead)
+        listener = Listener()
+        handle = DeviceHandle("cpu", dict, listener, dict, lambda _: 1)
+        running = asyncio.create_task(handle.run())
+        states = set()
+        while not listener.died.is_set():
+            alive = handle.pid and psutil.pid_exists(handle.pid)
+            states.add((handle.is_ready, bool(alive) and psutil.Process(handle.pid).status() != psutil.STATUS_ZOMBIE))
+            await asyncio.sleep(0.01)
+        await handle.end()
+        handle.kill()
+        await asyncio.wait_for(running, 10)
+        assert (False, True) in states
+        assert listener.died.is_set()
+
+    asyncio.run(check())
+
+
+class HugeRuntime:
+    def prove(self, order: Order, progress: Any, cancel: Any) -> Outcome:
+        return Outcome("{}", "[" + "1" * 2000 + "]", [])
+
+
+def test_a_result_too_large_for_a_message_ends_the_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(channels, "MAX_JSON", 1000)
+    ours, theirs = socket.socketpair()
+    here, there = BlockingChannel(ours), BlockingChannel(theirs)
+    ours.settimeout(10)
+    try:
+        runtime: Any = HugeRuntime()
+        workers = Workers(runtime, there, EventBuffer(there))
+        for job in ("a", "b"):
+            workers.start(Order(job, 0, "k", (), "w", {}))
+            message = here.receive()
+            assert message is not None
+            assert (message["type"], message["job"], message["outcome"]) == ("done", job, "failed")
+            assert "too large to be delivered" in message["error"]
+        workers.limit(0)
+        for thread in threading.enumerate():
+            if thread.name.startswith("worker "):
+                thread.join(10)
+    finally:
+        here.close()
+        there.close()

@@ -1,0 +1,81 @@
+"""Which files may be opened, and the spool."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from cuzk_engine.daemon.files import AllowedPaths, Spool, content_hash, default_name
+from cuzk_engine.daemon.refusal import Reason, RefusedError
+from cuzk_engine.errors import CuzkError, FormatError
+from cuzk_engine.formats.zkey import ZKey
+from tests.support.cases import case
+
+
+def test_allowed_folders(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "in", tmp_path / "inner"
+    inside.mkdir()
+    outside.mkdir()
+    allowed = AllowedPaths([str(inside)], "/data")
+    assert allowed.check(str(inside / "a")) == str(inside / "a")
+    (inside / "link").symlink_to(outside / "x")
+    (outside / "back").symlink_to(inside / "y")
+    assert allowed.check(str(outside / "back")) == str(inside / "y")
+    for path in (outside / "a", inside / "link", inside / ".." / "inner" / "a", Path("/etc/passwd")):
+        with pytest.raises(RefusedError, match=r"daemon\.allowed_paths") as refusal:
+            allowed.check(str(path))
+        assert refusal.value.reason is Reason.PERMISSION_DENIED
+    for path in ("relative", "", f"{inside}/a\0b"):
+        with pytest.raises(RefusedError, match="no absolute path"):
+            allowed.check(path)
+
+
+def test_the_default_is_the_home_folder_and_the_parameter_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    allowed = AllowedPaths((), "/data/zk/params")
+    assert allowed.check(str(tmp_path / "key")) == str(tmp_path / "key")
+    assert allowed.check("/data/zk/params/x") == "/data/zk/params/x"
+    with pytest.raises(RefusedError):
+        allowed.check("/data/zk/other")
+    assert AllowedPaths(["~/keys"], "").check(str(tmp_path / "keys" / "a")) == str(tmp_path / "keys" / "a")
+    assert AllowedPaths(["/"], "").check("/anything") == "/anything"
+
+
+def test_the_spool_is_private_and_cleans_up(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool")
+    spool.clean(keep=set())
+    kept, descriptor = spool.create("a")
+    os.close(descriptor)
+    other, descriptor = spool.create("b")
+    os.close(descriptor)
+    with pytest.raises(FileExistsError):
+        spool.create("a")
+    assert (tmp_path / "spool").stat().st_mode & 0o777 == 0o700
+    assert Path(kept).stat().st_mode & 0o777 == 0o600
+    spool.clean(keep={kept})
+    assert [str(path) for path in (tmp_path / "spool").iterdir()] == [kept]
+    spool.remove(other)
+    mine = tmp_path / "mine"
+    mine.touch()
+    spool.remove(str(mine))
+    assert mine.exists()
+    stuck = tmp_path / "spool" / "stuck"
+    stuck.mkdir()
+    spool.remove(str(stuck))  # what cannot be removed is no reason to stop
+    spool.remove(kept)
+    assert list((tmp_path / "spool").iterdir()) == [stuck]
+
+
+def test_the_hash_of_a_key_is_that_of_its_reader(tmp_path: Path) -> None:
+    path = case("bn128", "mul_pub").path("circuit.zkey")
+    assert content_hash(str(path)) == ZKey.open(path).content_hash()
+    with pytest.raises(FormatError, match="no such file"):
+        content_hash(str(tmp_path / "missing"))
+
+
+def test_names() -> None:
+    assert default_name("/a/mul/circuit.zkey") == "mul"
+    assert default_name("/a/mul/final.zkey") == "final"
+    assert issubclass(RefusedError, CuzkError)

@@ -1,0 +1,192 @@
+"""The job manager with a store whose disk is full, and with devices that only note what they are told."""
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from cuzk_engine.client import JobState
+from cuzk_engine.client.convert import job_to_wire
+from cuzk_engine.daemon.jobs import JobManager
+from cuzk_engine.daemon.refusal import RefusedError
+from cuzk_engine.daemon.store import JobRecord, Store
+from tests.conftest import ExpectedLogs
+
+
+class FullStore(Store):
+    full = False
+
+    def insert(self, job: JobRecord) -> None:
+        self._write()
+        super().insert(job)
+
+    def update(self, job: JobRecord, proof_json: str | None = None, public_json: str | None = None) -> None:
+        self._write()
+        super().update(job, proof_json, public_json)
+
+    def _write(self) -> None:
+        if self.full:
+            raise sqlite3.OperationalError("database or disk is full")
+
+
+class Device:
+    id = "cpu"
+    is_ready = True
+    workers = 1
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+        self.cancelled: list[str] = []
+
+    def start(self, job: JobRecord, worker: int) -> None:
+        self.started.append(job.id)
+
+    def cancel(self, job_id: str) -> None:
+        self.cancelled.append(job_id)
+
+
+def with_manager(
+    tmp_path: Path, check: Callable[[JobManager, FullStore, Device], Awaitable[None]], draining: bool = False
+) -> None:
+    async def run() -> None:
+        store = FullStore(tmp_path / "jobs.sqlite")
+        try:
+            manager = JobManager(store, aging_ns=0, changed=lambda job: None, settle=lambda job: None)
+            device = Device()
+            manager.add_device(device)
+            manager.draining = draining
+            await check(manager, store, device)
+        finally:
+            store.close()
+
+    asyncio.run(run())
+
+
+def test_a_job_that_cannot_be_stored_is_not_accepted(tmp_path: Path) -> None:
+    async def check(manager: JobManager, store: FullStore, device: Device) -> None:
+        store.full = True
+        with pytest.raises(RefusedError, match="disk is full; it was not accepted"):
+            manager.accept(JobRecord("a"))
+        assert device.started == []
+        with pytest.raises(RefusedError, match="unknown"):
+            manager.get("a")
+
+    with_manager(tmp_path, check)
+
+
+def test_a_proof_that_cannot_be_stored_is_kept_until_it_can(tmp_path: Path, expected_logs: ExpectedLogs) -> None:
+    expected_logs("job a is kept in memory until it can", level=logging.ERROR)
+
+    async def check(manager: JobManager, store: FullStore, device: Device) -> None:
+        job = manager.accept(JobRecord("a", request_id="r"))
+        assert device.started == ["a"]
+        store.full = True
+        manager.completed("a", "proof", "public", [("msm", 1)])
+        assert manager.get("a").state is JobState.COMPLETED
+        assert manager.proof(job) == ("proof", "public")
+        assert [found.state for found in manager.newest(10)] == [JobState.COMPLETED]
+        with pytest.raises(sqlite3.OperationalError):
+            manager.housekeeping(10**18, 100)
+        store.full = False
+        manager.housekeeping(10**18, 100)
+        assert store.proof("a") == ("proof", "public")
+        assert manager.proof(manager.get("a")) == ("proof", "public")
+
+    with_manager(tmp_path, check)
+
+
+def test_a_draining_engine_takes_and_starts_nothing(tmp_path: Path) -> None:
+    async def check(manager: JobManager, store: FullStore, device: Device) -> None:
+        with pytest.raises(RefusedError, match="draining"):
+            manager.accept(JobRecord("a"))
+        manager.pump()
+        assert device.started == []
+        await asyncio.wait_for(manager.drained(), 1)
+
+    with_manager(tmp_path, check, draining=True)
+
+
+def test_cancelling_twice_tells_the_device_once(tmp_path: Path) -> None:
+    async def check(manager: JobManager, store: FullStore, device: Device) -> None:
+        manager.accept(JobRecord("a"))
+        assert manager.cancel("a") is True
+        assert manager.cancel("a") is True
+        assert device.cancelled == ["a"]
+        manager.cancelled("a")
+        manager.completed("a", "late", "late", [])
+        assert manager.get("a").state is JobState.CANCELLED
+        assert manager.totals.completed.total() == 0
+
+    with_manager(tmp_path, check)
+
+
+def test_a_cancelled_job_is_not_tried_again_when_its_process_dies(tmp_path: Path) -> None:
+    async def check(manager: JobManager, store: FullStore, device: Device) -> None:
+        manager.accept(JobRecord("a"))
+        manager.cancel("a")
+        manager.device_died("cpu", "it died")
+        assert manager.get("a").state is JobState.CANCELLED
+        assert device.started == ["a"]
+
+    with_manager(tmp_path, check)
+
+
+def test_what_runs_is_listed_however_many_came_after_it(tmp_path: Path) -> None:
+    async def check(manager: JobManager, store: FullStore, device: Device) -> None:
+        jobs = [manager.accept(JobRecord(f"j{number}")) for number in range(6)]
+        assert jobs[0].state is JobState.RUNNING
+        assert [job.id for job in manager.newest(3)] == ["j5", "j4", "j0"]
+        assert [job.id for job in manager.newest(0)] == ["j5", "j4", "j3", "j2", "j1", "j0"]
+        manager.completed("j0", "proof", "public", [])
+        assert [job.id for job in manager.newest(2)] == ["j5", "j1"]
+
+    with_manager(tmp_path, check)
+
+
+def test_a_cancelled_job_does_not_come_back_at_the_next_start(tmp_path: Path) -> None:
+    async def stopped(manager: JobManager, store: FullStore, device: Device) -> None:
+        for name in ("a", "b"):
+            manager.accept(JobRecord(name))
+            if name == "a":
+                manager.cancel("a")  # and the device does not get to it
+                manager.put_back()
+        assert manager.get("a").state is JobState.CANCELLED
+        assert store.get("a").state is JobState.CANCELLED
+
+    async def killed(manager: JobManager, store: FullStore, device: Device) -> None:
+        manager.accept(JobRecord("c"))
+        manager.cancel("c")
+
+    async def started(manager: JobManager, store: FullStore, device: Device) -> None:
+        manager.recover()
+        assert manager.get("c").state is JobState.CANCELLED
+        assert device.started == []
+
+    with_manager(tmp_path, stopped)
+    with_manager(tmp_path / "other", killed)
+    with_manager(tmp_path / "other", started)
+
+
+def test_a_cancelled_job_is_not_tried_again_when_memory_was_short(tmp_path: Path) -> None:
+    async def check(manager: JobManager, store: FullStore, device: Device) -> None:
+        device.workers = 2
+        for name in ("a", "b"):
+            manager.accept(JobRecord(name))
+        manager.cancel("b")
+        manager.failed("b", "short of memory", memory=True)
+        assert manager.get("b").state is JobState.CANCELLED
+        assert device.started == ["a", "b"]
+
+    with_manager(tmp_path, check)
+
+
+def test_an_error_can_be_sent_whatever_it_names(tmp_path: Path) -> None:
+    async def check(manager: JobManager, store: FullStore, device: Device) -> None:
+        job = manager.accept(JobRecord("a"))
+        manager.failed("a", "k\udcff.zkey: no such file")
+        assert job_to_wire(manager.info(job)).error == "k\\udcff.zkey: no such file"
+
+    with_manager(tmp_path, check)

@@ -1,0 +1,140 @@
+"""Jobs and circuits on the disk."""
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cuzk_engine.client import CircuitInfo, JobState, PhaseTime, Priority
+from cuzk_engine.daemon.store import CircuitRecord, JobRecord, Store
+from cuzk_engine.errors import CuzkError
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = Store(tmp_path / "jobs.sqlite")
+    yield opened
+    opened.close()
+
+
+def ended(name: str, at: int) -> JobRecord:
+    return JobRecord(name, state=JobState.COMPLETED, finished_unix_ns=at)
+
+
+def test_a_job_comes_back_as_it_was(store: Store) -> None:
+    job = JobRecord(
+        "a",
+        request_id="r",
+        curve="bn128",
+        key_identity=(1, 2, 3),
+        priority=Priority.HIGH,
+        phases=[PhaseTime("msm", 5)],
+        spooled=True,
+        suspect=True,
+    )
+    store.insert(job)
+    found = store.get("a")
+    assert found is not None
+    assert found is not job
+    assert {name: getattr(found, name) for name in JobRecord.__slots__} == {
+        name: getattr(job, name) for name in JobRecord.__slots__
+    }
+    by_request = store.by_request("r")
+    assert by_request is not None
+    assert by_request.id == "a"
+    assert store.get("b") is store.by_request("x") is None
+
+
+def test_the_file_is_private_and_survives(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "jobs.sqlite"
+    store = Store(path)
+    store.insert(JobRecord("a"))
+    assert path.stat().st_mode & 0o777 == 0o600
+    store.close()
+    again = Store(path)
+    assert [job.id for job in again.unfinished()] == ["a"]
+    again.close()
+
+
+def test_request_ids_are_unique_and_empty_ones_are_none(store: Store) -> None:
+    store.insert(JobRecord("a", request_id="same"))
+    with pytest.raises(sqlite3.IntegrityError):
+        store.insert(JobRecord("b", request_id="same"))
+    store.insert(JobRecord("c"))
+    store.insert(JobRecord("d"))
+    assert [job.id for job in store.newest(10)] == ["d", "c", "a"]
+
+
+def test_a_proof_is_kept_by_later_updates(store: Store) -> None:
+    job = JobRecord("a", state=JobState.RUNNING)
+    store.insert(job)
+    assert store.proof("a") == ("", "")
+    job.state = JobState.COMPLETED
+    store.update(job, "proof", "public")
+    store.update(job)
+    assert store.proof("a") == ("proof", "public")
+    assert store.unfinished() == []
+
+
+def test_old_and_surplus_jobs_are_dropped_and_remembered_as_expired(store: Store) -> None:
+    for number in range(10):
+        store.insert(ended(f"j{number}", at=number))
+    store.insert(JobRecord("waiting"))
+    assert store.drop_finished(before_unix_ns=3, keep=100) == 3
+    assert store.drop_finished(before_unix_ns=0, keep=2) == 5
+    assert [job.id for job in store.newest(100)] == ["waiting", "j9", "j8"]
+    assert store.is_expired("j0")
+    assert store.is_expired("j7")
+    assert not store.is_expired("j8")
+    assert not store.is_expired("unknown")
+
+
+def test_a_request_id_is_free_again_once_its_job_is_dropped(store: Store) -> None:
+    job = ended("a", at=1)
+    job.request_id = "r"
+    store.insert(job)
+    store.drop_finished(2, 100)
+    assert store.by_request("r") is None
+    store.insert(JobRecord("b", request_id="r"))
+
+
+def test_circuits(store: Store) -> None:
+    info = CircuitInfo("id", "name", "/k", "bn128", 1, 2, 4, 8, 0)
+    store.put_circuit(CircuitRecord(info, (1, 2)))
+    store.put_circuit(CircuitRecord(info, (3, 4)))
+    assert store.circuits() == [CircuitRecord(info, (3, 4))]
+    assert store.remove_circuit("id")
+    assert not store.remove_circuit("id")
+
+
+@pytest.mark.parametrize("fault", ["text", "version", "folder"])
+def test_what_is_no_store_is_named(tmp_path: Path, fault: str) -> None:
+    path = tmp_path / "jobs.sqlite"
+    if fault == "text":
+        path.write_text("this is no database" * 100)
+    elif fault == "folder":
+        path.mkdir()
+    else:
+        database = sqlite3.connect(path)
+        database.execute("PRAGMA user_version = 99")
+        database.close()
+    with pytest.raises(CuzkError, match=r"jobs\.sqlite: the job store"):
+        Store(path)
+
+
+@pytest.mark.parametrize("body", ["", "{bad", "[]", "{}", '{"state": "no", "priority": 2, "phases": []}'])
+def test_a_damaged_row_is_named(store: Store, tmp_path: Path, body: str) -> None:
+    store.insert(JobRecord("a"))
+    store.put_circuit(CircuitRecord(CircuitInfo("c", "n", "/k", "bn128", 1, 1, 4, 9, 0), ()))
+    with sqlite3.connect(tmp_path / "jobs.sqlite") as other:
+        other.execute("UPDATE jobs SET body = ?", (body,))
+        other.execute("UPDATE circuits SET body = ?", (body,))
+    other.close()
+    for look in (store.unfinished, lambda: store.newest(1), lambda: store.get("a")):
+        with pytest.raises(
+            CuzkError, match=r"jobs\.sqlite: job number 1 is not as this build writes it: move the file"
+        ):
+            look()
+    with pytest.raises(CuzkError, match=r"jobs\.sqlite: circuit c is not as this build writes it: move the file"):
+        store.circuits()

@@ -1,0 +1,325 @@
+"""Charts: what is painted, how much, and what is said about a point."""
+
+import time
+
+import numpy as np
+import pytest
+from PySide6.QtCore import QPointF, Qt
+from PySide6.QtGui import QColor, QImage
+from pytestqt.qtbot import QtBot
+
+from cuzk_engine.client import ProcessState
+from cuzk_engine.events import Allocation, EventBatch, Mark, Sample, Span
+from cuzk_gui.charts.scene import Scene
+from cuzk_gui.charts.stack import ChartStack
+from cuzk_gui.charts.table import RowsModel, TableDialog
+from cuzk_gui.models.digest import digests
+from cuzk_gui.models.session import Session
+from cuzk_gui.models.view import TimeView
+from cuzk_gui.theme import Theme
+from tests.gui import fakes
+from tests.gui.conftest import OpenWindow
+from tests.gui.fakes import MIB, FakeEngine
+
+SECOND = 1_000_000_000
+
+
+@pytest.fixture
+def scene(theme: Theme) -> Scene:
+    return Scene(Session(), TimeView(10.0), theme, device="cpu")
+
+
+@pytest.fixture
+def stack(scene: Scene, qtbot: QtBot) -> ChartStack:
+    made = ChartStack(scene)
+    made.resize(1200, 700)
+    qtbot.addWidget(made)
+    made.show()
+    return made
+
+
+def feed(scene: Scene, *updates: object) -> None:
+    for update in updates:
+        for digest in digests(update, scene.session.names):
+            scene.session.apply(digest)
+    scene.view.set_now(scene.session.seconds(scene.session.latest_ns))
+
+
+def picture(stack: ChartStack, chart) -> QImage:
+    stack.frame(True)
+    return chart.plot.grab().toImage()
+
+
+def count(image: QImage, colour: str) -> int:
+    wanted = QColor(colour).rgb()
+    pointer = image.convertToFormat(QImage.Format.Format_RGB32)
+    pixels = np.frombuffer(pointer.constBits(), dtype=np.uint32).reshape(pointer.height(), pointer.bytesPerLine() // 4)
+    return int((pixels[:, : pointer.width()] == wanted).sum())
+
+
+def colour_at(image: QImage, x: float, y: float) -> str:
+    return image.pixelColor(round(x), round(y)).name()
+
+
+def start(scene: Scene, memory: dict | None = None) -> None:
+    feed(
+        scene,
+        fakes.update(
+            0, identity=fakes.identity(started_unix_ns=time.time_ns()), memory=memory or {("cpu", "srs"): 4 * MIB}
+        ),
+    )
+
+
+class TestMemory:
+    def test_purposes_have_the_height_of_their_bytes(self, scene: Scene, stack: ChartStack) -> None:
+        start(scene)
+        events = EventBatch.empty()
+        events.allocations.append(Allocation(5 * SECOND, "cpu", 2 * MIB, "abc"))
+        feed(scene, fakes.update(10 * SECOND, events))
+        image = picture(stack, stack.memory)
+        inside = stack.memory.plot.inside()
+        x = inside.left() + inside.width() * 0.75
+        column = [colour_at(image, x, y) for y in range(round(inside.top()), round(inside.bottom()))]
+        srs, abc = column.count(scene.colours.purpose("srs")), column.count(scene.colours.purpose("abc"))
+        assert srs > 20
+        assert abc == pytest.approx(srs / 2, abs=2)
+        early = [
+            colour_at(image, inside.left() + inside.width() * 0.25, y)
+            for y in range(round(inside.top()), round(inside.bottom()))
+        ]
+        assert scene.colours.purpose("abc") not in early
+
+    def test_a_lost_stream_leaves_a_gap(self, scene: Scene, stack: ChartStack) -> None:
+        start(scene)
+        feed(scene, fakes.update(4 * SECOND))
+        scene.session.disconnected()
+        scene.view.set_now(10.0)
+        image = picture(stack, stack.memory)
+        inside = stack.memory.plot.inside()
+        bottom = inside.bottom() - 4
+        assert colour_at(image, inside.left() + inside.width() * 0.2, bottom) == scene.colours.purpose("srs")
+        after = {colour_at(image, inside.left() + inside.width() * s, bottom) for s in (0.45, 0.5, 0.6, 0.9)}
+        assert scene.colours.purpose("srs") not in after
+        described = stack.memory.describe(QPointF(inside.width() * 0.7, 5), stack.memory.area())
+        assert described is not None
+        assert "no data" in described
+
+    def test_other_processes_only_where_they_were_read(self, scene: Scene, stack: ChartStack) -> None:
+        start(scene)
+        stack.memory.scale.chosen.emit("device")
+        events = EventBatch.empty()
+        events.samples += [Sample(1 * SECOND, "cpu", memory_other=4 * fakes.GIB), Sample(2 * SECOND, "cpu")]
+        feed(scene, fakes.update(10 * SECOND, events))
+        image = picture(stack, stack.memory)
+        inside = stack.memory.plot.inside()
+        y = inside.bottom() - inside.height() * 0.3
+        colour = scene.colours.purpose("processes")
+        assert colour_at(image, inside.left() + inside.width() * 0.15, y) == colour
+        assert colour_at(image, inside.left() + inside.width() * 0.5, y) != colour
+
+    def test_capacity_line(self, scene: Scene, stack: ChartStack) -> None:
+        start(scene, {("cpu", "srs"): 6 * fakes.GIB})
+        feed(scene, fakes.update(10 * SECOND))
+        image = picture(stack, stack.memory)
+        assert count(image, scene.colours.bad) > 500
+        assert stack.memory.scale.value == "device"
+
+    def test_readout(self, scene: Scene, stack: ChartStack) -> None:
+        start(scene)
+        feed(scene, fakes.update(10 * SECOND))
+        stack.frame(True)
+        text = stack.memory.describe(QPointF(300, 10), stack.memory.area())
+        assert text is not None
+        assert "srs" in text
+        assert "4.00 MiB" in text
+        assert "of 8.00 GiB" in text
+
+
+class TestLanes:
+    def test_thirty_thousand_spans_stay_few_rectangles(self, scene: Scene, stack: ChartStack) -> None:
+        start(scene)
+        events = EventBatch.empty()
+        length = 10 * SECOND // 30_000
+        for i in range(30_000):
+            kind = ("ntt", "msm.accumulate")[i % 2]
+            events.spans.append(Span(i * length, i * length + length // 2, "cpu", "compute", kind, worker=i % 2))
+        feed(scene, fakes.update(10 * SECOND, events))
+        began = time.thread_time()
+        image = picture(stack, stack.lanes)
+        assert time.thread_time() - began < 1.0
+        assert 0 < stack.lanes.batch.painted <= 4 * stack.lanes.plot.width()
+        assert count(image, scene.colours.purpose("ntt")) > 100
+        assert count(image, scene.colours.purpose("msm")) > 100
+        scene.view.show(1.0, 1.01)
+        picture(stack, stack.lanes)
+        assert 20 <= stack.lanes.batch.painted <= 40  # exactly those in view
+
+    def test_span_is_where_and_what_it_is(self, scene: Scene, stack: ChartStack) -> None:
+        start(scene)
+        events = EventBatch.empty()
+        events.spans.append(Span(4 * SECOND, 6 * SECOND, "cpu", "compute", "msm.accumulate", "job-9", 2, 1, 5 * MIB))
+        feed(scene, fakes.update(10 * SECOND, events))
+        image = picture(stack, stack.lanes)
+        inside = stack.lanes.plot.inside()
+        lane = next(item for item in stack.lanes._lanes if item[0] == "compute")
+        y = inside.top() + inside.height() * (lane[1] * 0.8 + lane[2] * 0.2)
+        msm = scene.colours.purpose("msm")
+        assert colour_at(image, inside.left() + inside.width() * 0.45, y) == msm
+        assert colour_at(image, inside.left() + inside.width() * 0.35, y) != msm
+        assert colour_at(image, inside.left() + inside.width() * 0.65, y) != msm
+        at = QPointF(inside.width() * 0.5, inside.height() * (lane[1] + lane[2]) / 2)
+        text = stack.lanes.describe(at, stack.lanes.area())
+        assert text is not None
+        for part in ("MSM: bucket accumulation", "2.00 s", "5.00 MiB", "worker", "1"):
+            assert part in text
+        assert stack.lanes.describe(QPointF(5, at.y()), stack.lanes.area()) is None
+
+    def test_a_lane_for_each_worker(self, scene: Scene, stack: ChartStack) -> None:
+        feed(scene, fakes.update(0, identity=fakes.identity(devices=(fakes.device(workers=5),)), memory={}))
+        stack.frame(True)
+        stack.lanes.plot.grab()
+        assert [lane for lane, _, _ in stack.lanes._lanes][4:] == [f"host:{n}" for n in range(5)]
+
+
+class TestTransfers:
+    def test_up_and_down_and_pinned(self, scene: Scene, stack: ChartStack) -> None:
+        start(scene)
+        events = EventBatch.empty()
+        events.spans += [
+            Span(1 * SECOND, 2 * SECOND, "cpu", "h2d", "upload.abc", bytes=10**10, pinned=True),
+            Span(3 * SECOND, 4 * SECOND, "cpu", "h2d", "upload.abc", bytes=5 * 10**9, pinned=False),
+            Span(5 * SECOND, 6 * SECOND, "cpu", "d2h", "download.result", bytes=4 * 10**9, pinned=True),
+        ]
+        feed(scene, fakes.update(10 * SECOND, events))
+        image = picture(stack, stack.transfers)
+        area, inside = stack.transfers.area(), stack.transfers.plot.inside()
+        zero = inside.top() + float(stack.transfers._y(area, np.float64(0)))
+        groups = scene.colours.groups
+
+        def colours(share: float) -> tuple[int, int]:
+            x = inside.left() + inside.width() * share
+            up = [colour_at(image, x, y) for y in range(round(inside.top()), round(zero))]
+            down = [colour_at(image, x, y) for y in range(round(zero) + 1, round(inside.bottom()))]
+            bar = {groups[g] for g in groups} - {scene.colours.panel}
+            return sum(c in bar for c in up), sum(c in bar for c in down)
+
+        pinned, pageable, down = colours(0.15), colours(0.35), colours(0.55)
+        assert pinned[1] == pageable[1] == down[0] == 0
+        assert pageable[0] == pytest.approx(pinned[0] / 2, abs=2)
+        assert down[1] == pytest.approx(pinned[0] * 0.4, abs=2)
+        text = stack.transfers.describe(QPointF(inside.width() * 0.15, 5), area)
+        assert text is not None
+        assert "10.0 GB/s" in text
+        assert "page-locked" in text
+
+
+class TestAxis:
+    def test_marks_cross_all_charts(self, scene: Scene, stack: ChartStack) -> None:
+        start(scene)
+        events = EventBatch.empty()
+        events.marks.append(Mark(5 * SECOND, "setting", "pre-staging → locked"))
+        feed(scene, fakes.update(10 * SECOND, events))
+        for chart in stack.charts:
+            image = picture(stack, chart)
+            inside = chart.plot.inside()
+            x = round(inside.left() + inside.width() * 0.5)
+            column = [colour_at(image, x + d, y) for d in (-1, 0, 1) for y in range(image.height())]
+            assert column.count(scene.colours.accent) > 0.3 * inside.height()
+
+    def test_plots_share_their_edges(self, scene: Scene, stack: ChartStack) -> None:
+        start(scene)
+        stack.frame(True)
+        edges = {(round(c.plot.inside().left()), round(c.plot.inside().right())) for c in stack.charts}
+        assert len(edges) == 1
+
+    def test_relative_while_following_else_since_the_start(self, scene: Scene, stack: ChartStack) -> None:
+        start(scene)
+        feed(scene, fakes.update(100 * SECOND))
+        stack.frame(True)
+        assert stack.lanes.plot.box.viewRange()[0] == pytest.approx([-10.0, 0.0])
+        assert not stack.follow.isVisible()
+        scene.view.pan(-30)
+        stack.frame(True)
+        assert stack.lanes.plot.box.viewRange()[0] == pytest.approx([60.0, 70.0])
+        assert stack.follow.isVisible()
+        stack.follow.click()
+        stack.frame(True)
+        assert scene.view.following
+
+    def test_nothing_new_is_not_painted(self, scene: Scene, stack: ChartStack) -> None:
+        start(scene)
+        feed(scene, fakes.update(100 * SECOND))
+        scene.view.pan(-5)
+        assert stack.frame(True)
+        assert not stack.frame(True)
+        scene.session.version += 1
+        assert stack.frame(True)
+
+    def test_pointer_draws_on_all_charts(self, scene: Scene, stack: ChartStack, qtbot: QtBot) -> None:
+        start(scene)
+        feed(scene, fakes.update(100 * SECOND))
+        stack.frame(True)
+        inside = stack.memory.plot.inside()
+        qtbot.mouseMove(stack.memory.plot.viewport(), inside.center().toPoint())
+        stack.memory.plot.pointed.emit(QPointF(inside.width() / 2, 10))
+        stack.frame(True)
+        assert scene.pointer == pytest.approx(95, abs=0.5)
+        assert stack._tip.isVisible()
+        stack.memory.plot.pointed.emit(None)
+        assert not stack._tip.isVisible()
+
+
+class TestTable:
+    def test_same_content_sortable(self, scene: Scene, stack: ChartStack, qtbot: QtBot) -> None:
+        start(scene)
+        events = fakes.proof_events(2 * SECOND, 5 * SECOND, 0, "job-1")
+        events.marks.append(Mark(5 * SECOND, "setting", "pre-staging → locked"))
+        feed(scene, fakes.update(10 * SECOND, events))
+        dialog = TableDialog(stack.charts, scene.session)
+        qtbot.addWidget(dialog)
+        models = [view.model() for view in dialog._views]
+        assert models[2].rowCount() == len(events.spans)
+        assert models[1].rowCount() == sum(s.lane in ("h2d", "d2h") for s in events.spans)
+        assert models[3].rowCount() == 1
+        durations = [models[2].index(row, 3) for row in range(models[2].rowCount())]
+        assert len(durations) > 10
+        models[2].sort(3, Qt.SortOrder.DescendingOrder)
+        values = [float(models[2].index(row, 3).data().replace(",", "")) for row in range(models[2].rowCount())]
+        assert values == sorted(values, reverse=True)
+
+    def test_mixed_columns_sort(self) -> None:
+        model = RowsModel(["a"], [("–",), (3,), (1.5,)])
+        model.sort(0)
+        assert [model.index(r, 0).data() for r in range(3)] == ["1.5", "3", "–"]
+
+
+class TestInTheWindow:
+    def test_keys(self, open_window: OpenWindow, qtbot: QtBot) -> None:
+        engine = FakeEngine(ProcessState.READY)
+        window = open_window(engine)
+        qtbot.waitUntil(lambda: window.session.identity is not None, timeout=8000)
+        window.activateWindow()
+        view = window.scene.view
+        width = view.width
+        qtbot.keyClick(window, Qt.Key.Key_Plus)
+        assert view.width == width / 2
+        qtbot.keyClick(window, Qt.Key.Key_Minus)
+        assert view.width == width
+        qtbot.keyClick(window, Qt.Key.Key_Left)
+        assert not view.following
+        qtbot.keyClick(window, Qt.Key.Key_F)
+        assert view.following
+
+    def test_streaming_proofs_are_drawn(self, open_window: OpenWindow, qtbot: QtBot) -> None:
+        engine = FakeEngine(ProcessState.READY)
+        window = open_window(engine)
+        prover = fakes.Prover(engine, proof_s=0.4, back_s=12)
+        prover.start()
+        try:
+            qtbot.waitUntil(lambda: window.charts.lanes.batch.painted > 100, timeout=8000)
+            qtbot.waitUntil(lambda: window.charts.memory.batch.painted > 50, timeout=8000)
+            qtbot.waitUntil(lambda: "verified in 4 ms" in window.log.text.toPlainText(), timeout=8000)
+            for chart in window.charts.charts:
+                assert chart.plot.accessibleName() == f"{chart.title}, chart"
+        finally:
+            prover.stop()

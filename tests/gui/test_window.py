@@ -1,0 +1,451 @@
+"""The window with an engine that does not exist: states, settings, jobs, proofs, closing."""
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
+from PySide6.QtGui import QDragEnterEvent, QDropEvent
+from PySide6.QtWidgets import QApplication, QDialog, QPushButton
+from pytestqt.qtbot import QtBot
+
+from cuzk_engine.client import DaemonError, JobState, ProcessState, SettingChange
+from cuzk_engine.events import EventBatch, Incident, LogLine, Span
+from cuzk_gui.models.process import APPEARANCES, Action
+from cuzk_gui.preferences import OnClose, Preferences
+from cuzk_gui.theme import DARK, LIGHT, Theme, ThemeChoice
+from cuzk_gui.widgets.close_dialog import CloseDialog
+from cuzk_gui.widgets.controls import Segmented, Switch
+from cuzk_gui.widgets.prove_dialog import ProveDialog
+from cuzk_gui.window import MainWindow
+from tests.gui import fakes
+from tests.gui.conftest import OpenWindow
+from tests.gui.fakes import FakeEngine
+
+WAIT_MS = 8000
+
+
+@pytest.fixture
+def engine() -> FakeEngine:
+    return FakeEngine(ProcessState.READY)
+
+
+@pytest.fixture
+def window(open_window: OpenWindow, engine: FakeEngine, qtbot: QtBot) -> MainWindow:
+    """A window whose stream is up."""
+    opened = open_window(engine)
+    qtbot.waitUntil(lambda: opened.session.identity is not None and bool(opened.devices.rows), timeout=WAIT_MS)
+    return opened
+
+
+def dialog_of(kind: type[QDialog]) -> QDialog | None:
+    return next((w for w in QApplication.topLevelWidgets() if isinstance(w, kind) and w.isVisible()), None)
+
+
+class TestStates:
+    @pytest.mark.parametrize("state", list(ProcessState))
+    def test_each_state_has_its_word_and_buttons(
+        self, open_window: OpenWindow, qtbot: QtBot, state: ProcessState
+    ) -> None:
+        engine = FakeEngine(state)
+        engine.identity = replace(engine.identity, state=state.value)
+        engine.message = f"the sentence about {state.value}"
+        window = open_window(engine)
+        shown = APPEARANCES[state]
+        qtbot.waitUntil(lambda: window.top.pill.word == shown.word, timeout=WAIT_MS)
+        for action, button in window.top.buttons.items():
+            assert button.isEnabled() == (action in shown.actions), action
+        if state in (ProcessState.CRASHED, ProcessState.FOREIGN):
+            assert window.banner.label.text() == f"The sentence about {state.value}"
+        if state is ProcessState.STOPPED:
+            assert window.banner.label.text() == "The engine is not running."
+            assert window.banner.button.text() == "Start"
+            assert window.banner.isVisible()
+        if state is ProcessState.READY:
+            assert not window.banner.isVisible()
+
+    def test_what_runs_is_said(self, window: MainWindow) -> None:
+        facts = window.top.facts
+        assert "build 77c1e4" in facts
+        assert "up 2 h 14 min" in facts
+        assert "pid 41873" in facts
+        assert "started by the window" in facts
+
+    def test_start_from_the_banner(self, open_window: OpenWindow, qtbot: QtBot) -> None:
+        engine = FakeEngine(ProcessState.STOPPED)
+        window = open_window(engine)
+        qtbot.waitUntil(window.banner.isVisible, timeout=WAIT_MS)
+        window.banner.button.click()
+        assert window.top.pill.word == "Starting…"
+        qtbot.waitUntil(lambda: window.session.identity is not None, timeout=WAIT_MS)
+        assert engine.calls == ["start"]
+        assert window.top.pill.word == "Ready"
+        assert not window.banner.isVisible()
+
+    def test_stop_and_start_again(self, window: MainWindow, engine: FakeEngine, qtbot: QtBot) -> None:
+        window.top.buttons[Action.STOP].click()
+        qtbot.waitUntil(lambda: window.top.pill.word == "Stopped", timeout=WAIT_MS)
+        assert window.session.identity is None
+        window.top.buttons[Action.START].click()
+        qtbot.waitUntil(lambda: window.session.identity is not None, timeout=WAIT_MS)
+        assert engine.calls == ["stop", "start"]
+
+    def test_another_build_is_said_with_a_restart(
+        self, open_window: OpenWindow, engine: FakeEngine, qtbot: QtBot
+    ) -> None:
+        engine.stale = True
+        window = open_window(engine)
+        qtbot.waitUntil(window.banner.isVisible, timeout=WAIT_MS)
+        assert "77c1e4" in window.banner.label.text()
+        assert "99aa00" in window.banner.label.text()
+        window.banner.button.click()
+        qtbot.waitUntil(lambda: "restart" in engine.calls, timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: not window.banner.isVisible(), timeout=WAIT_MS)
+
+    def test_a_crash_shows_the_end_of_the_log(
+        self, window: MainWindow, engine: FakeEngine, qtbot: QtBot, tmp_path: Path
+    ) -> None:
+        log = tmp_path / "daemon.log"
+        log.write_text("2026-11-30 09:41:08 ERROR last words\n")
+        engine.log_path = str(log)
+        engine.set_state(ProcessState.CRASHED)
+        qtbot.waitUntil(lambda: "last words" in window.log.text.toPlainText(), timeout=WAIT_MS)
+        assert window.top.pill.word == "Crashed"
+
+    def test_listening_to_the_network_is_said(self, open_window: OpenWindow, engine: FakeEngine, qtbot: QtBot) -> None:
+        engine.identity = replace(engine.identity, address="0.0.0.0:9820")
+        window = open_window(engine)
+        qtbot.waitUntil(window.banner.isVisible, timeout=WAIT_MS)
+        assert "other machines" in window.banner.label.text()
+
+    def test_a_failed_start_is_one_line(self, open_window: OpenWindow, qtbot: QtBot, monkeypatch) -> None:
+        engine = FakeEngine(ProcessState.STOPPED)
+
+        def fail() -> None:
+            raise DaemonError("port 9820 is in use by nginx (pid 7)")
+
+        monkeypatch.setattr(engine, "start", fail)
+        window = open_window(engine)
+        qtbot.waitUntil(window.banner.isVisible, timeout=WAIT_MS)
+        window.banner.button.click()
+        qtbot.waitUntil(window.notice.isVisible, timeout=WAIT_MS)
+        assert window.notice.label.text() == "Port 9820 is in use by nginx (pid 7)"
+
+
+class TestSettings:
+    def test_each_control_applies_its_setting(self, window: MainWindow, engine: FakeEngine, qtbot: QtBot) -> None:
+        rows = window.devices.rows
+        prestage = rows["pipeline.prestage"].control
+        assert isinstance(prestage, Segmented)
+        prestage.button("locked").click()
+        double = rows["pipeline.double_buffer"].control
+        assert isinstance(double, Switch)
+        double.click()
+        window.devices.cards["cpu"].workers.stepped.emit(3)
+        wanted = [
+            SettingChange("pipeline.prestage", "locked"),
+            SettingChange("pipeline.double_buffer", "false"),
+            SettingChange("gpus.gpu_workers_per_device", "3", "cpu"),
+        ]
+        qtbot.waitUntil(lambda: len(engine.changes) == 3, timeout=WAIT_MS)
+        assert sorted(engine.changes, key=str) == sorted(wanted, key=str)
+        qtbot.waitUntil(lambda: prestage.isEnabled() and prestage.value == "locked", timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: len(window.session.marks) == 3, timeout=WAIT_MS)
+        assert window.devices.cards["cpu"].workers.value == 3
+
+    def test_a_refused_change_goes_back_and_is_said(self, window: MainWindow, engine: FakeEngine, qtbot: QtBot) -> None:
+        engine.refuse_settings = "pipeline.prestage: not now"
+        control = window.devices.rows["pipeline.prestage"].control
+        assert isinstance(control, Segmented)
+        control.button("off").click()
+        qtbot.waitUntil(window.notice.isVisible, timeout=WAIT_MS)
+        assert "not now" in window.notice.label.text()
+        qtbot.waitUntil(lambda: control.value == "ahead", timeout=WAIT_MS)
+
+    def test_inert_settings_say_so(self, window: MainWindow) -> None:
+        assert window.devices.rows["srs.residency"].note.startswith("makes no difference on the CPU device: ")
+        assert not window.devices.rows["pipeline.prestage"].note
+
+    def test_fixed_settings_have_no_form(self, window: MainWindow) -> None:
+        assert "daemon.listen" not in window.devices.rows
+
+
+class TestProofs:
+    def test_demo_from_submit_to_files(
+        self, window: MainWindow, engine: FakeEngine, qtbot: QtBot, tmp_path: Path
+    ) -> None:
+        window.prove_demo()
+        qtbot.waitUntil(lambda: window.detail.job_id == "job-1", timeout=WAIT_MS)
+        assert window.detail.state_text == "queued, next"
+        engine.set_job(replace(engine.jobs["job-1"], state=JobState.RUNNING, phase="msm", progress=0.4))
+        qtbot.waitUntil(lambda: "MSM" in window.detail.state_text, timeout=WAIT_MS)
+        engine.complete("job-1")
+        qtbot.waitUntil(lambda: "verified in 16 ms" in window.detail.state_text, timeout=WAIT_MS)
+        assert "verified in 16 ms" in window.notice.label.text()
+        window.save_into("job-1", str(tmp_path))
+        qtbot.waitUntil(lambda: (tmp_path / "public.json").exists(), timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: "Saved" in window.notice.label.text(), timeout=WAIT_MS)
+        assert json.loads((tmp_path / "proof.json").read_text()) == {"protocol": "groth16"}
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["proof.json", "public.json"]
+
+    def test_a_failed_job_shows_its_error_in_full(self, window: MainWindow, engine: FakeEngine, qtbot: QtBot) -> None:
+        error = "proof did not verify: the witness does not satisfy the circuit, " * 4
+        window.prove_demo()
+        qtbot.waitUntil(lambda: "job-1" in engine.jobs, timeout=WAIT_MS)
+        engine.set_job(replace(engine.jobs["job-1"], state=JobState.FAILED, error=error))
+        qtbot.waitUntil(lambda: window.detail.error_text == error.strip(), timeout=WAIT_MS)
+        index = window.jobs.jobs.index(0)
+        assert error.strip() in index.data(Qt.ItemDataRole.ToolTipRole)
+
+    def test_a_refused_submit_is_one_line(self, window: MainWindow, engine: FakeEngine, qtbot: QtBot) -> None:
+        engine.submit_error = "witness.wtns: incomplete file: needs 100 bytes, the file has 3"
+        window.prove_demo()
+        qtbot.waitUntil(window.notice.isVisible, timeout=WAIT_MS)
+        assert "incomplete file" in window.notice.label.text()
+
+    def test_submit_while_stopped_starts_the_engine(self, open_window: OpenWindow, qtbot: QtBot) -> None:
+        engine = FakeEngine(ProcessState.STOPPED)
+        window = open_window(engine)
+        qtbot.waitUntil(lambda: window.top.pill.word == "Stopped", timeout=WAIT_MS)
+        window.prove()
+        dialog = dialog_of(ProveDialog)
+        assert isinstance(dialog, ProveDialog)
+        assert dialog.submit.text() == "Start the engine and prove"
+        dialog.submit.click()
+        qtbot.waitUntil(lambda: "job-1" in engine.jobs, timeout=WAIT_MS)
+        assert engine.calls == ["start", "submit"]
+
+    def test_cancel(self, window: MainWindow, engine: FakeEngine, qtbot: QtBot) -> None:
+        window.prove_demo()
+        qtbot.waitUntil(lambda: window.detail.job_id == "job-1", timeout=WAIT_MS)
+        window.detail.cancel_asked.emit("job-1")
+        qtbot.waitUntil(lambda: window.detail.state_text == "cancelled", timeout=WAIT_MS)
+
+    def test_dialog_has_the_demo_and_checks_files(self, window: MainWindow, tmp_path: Path) -> None:
+        window.prove()
+        dialog = dialog_of(ProveDialog)
+        assert isinstance(dialog, ProveDialog)
+        assert dialog.key.endswith("demo/circuit.zkey")
+        assert dialog.witness.endswith("demo/witness.wtns")
+        dialog.key_edit.setText(str(tmp_path / "missing.zkey"))
+        dialog.submit.click()
+        assert "is not there" in dialog.problem
+        dialog.witness_edit.setText("")
+        assert not dialog.submit.isEnabled()
+        dialog.reject()
+
+    def test_dropped_files_fill_the_dialog(self, window: MainWindow, tmp_path: Path) -> None:
+        data = QMimeData()
+        data.setUrls([QUrl.fromLocalFile(str(tmp_path / name)) for name in ("a.zkey", "b.wtns", "c.txt")])
+        enter = QDragEnterEvent(
+            QPointF(5, 5).toPoint(),
+            Qt.DropAction.CopyAction,
+            data,
+            Qt.MouseButton.LeftButton,
+            Qt.KeyboardModifier.NoModifier,
+        )
+        window.dragEnterEvent(enter)
+        assert enter.isAccepted()
+        window.dropEvent(
+            QDropEvent(
+                QPointF(5, 5), Qt.DropAction.CopyAction, data, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
+            )
+        )
+        dialog = dialog_of(ProveDialog)
+        assert isinstance(dialog, ProveDialog)
+        assert dialog.key == str(tmp_path / "a.zkey")
+        assert dialog.witness == str(tmp_path / "b.wtns")
+        dialog.reject()
+
+    def test_an_existing_proof_is_not_replaced_unasked(
+        self, window: MainWindow, engine: FakeEngine, qtbot: QtBot, tmp_path: Path
+    ) -> None:
+        (tmp_path / "proof.json").write_text("mine")
+        engine.jobs["job-1"] = fakes.job("job-1", state=JobState.COMPLETED)
+        window.save_into("job-1", str(tmp_path))
+        box = next(
+            w for w in QApplication.topLevelWidgets() if isinstance(w, QDialog) and w.windowTitle() == "Save proof"
+        )
+        next(b for b in box.findChildren(QPushButton) if b.text() == "Cancel").click()
+        qtbot.wait(100)
+        assert (tmp_path / "proof.json").read_text() == "mine"
+
+    def test_a_folder_that_takes_no_file(
+        self, window: MainWindow, engine: FakeEngine, qtbot: QtBot, tmp_path: Path
+    ) -> None:
+        engine.jobs["job-1"] = fakes.job("job-1", state=JobState.COMPLETED)
+        window.save_into("job-1", str(tmp_path / "gone"))
+        qtbot.waitUntil(lambda: "not saved" in window.notice.label.text(), timeout=WAIT_MS)
+
+
+class TestExtremes:
+    def test_many_devices_jobs_and_long_names(self, open_window: OpenWindow, engine: FakeEngine, qtbot: QtBot) -> None:
+        devices = [
+            fakes.device(
+                f"cuda:{n}",
+                name=f"GPU «{n}»: ‮ 日本語 " * 20,
+                capacity=0 if n % 2 else 2**64 - 1,
+                isa="x" * 300,
+                reason="y" * 900,
+                state="contemplating",
+            )
+            for n in range(16)
+        ]
+        engine.identity = fakes.identity(devices=tuple(devices), build="", version="z" * 999)
+        engine.memory = {(f"cuda:{n}", "srs"): 2**64 - 1 for n in range(16)}
+        engine.jobs = {
+            str(n): fakes.job(
+                f"{n:05d}" + "i" * 4000,
+                circuit_name="c" * 4000,
+                state=JobState.QUEUED,
+                queue_position=n,
+                progress=1e308,
+            )
+            for n in range(10_000)
+        }
+        window = open_window(engine)
+        qtbot.waitUntil(lambda: len(window.session.jobs) == 10_000, timeout=3 * WAIT_MS)
+        qtbot.waitUntil(lambda: window.jobs_note.text() == "10,000 queued", timeout=WAIT_MS)
+        assert len(window.devices.cards) == 16
+        events = EventBatch.empty()
+        now = time.monotonic_ns()
+        events.spans.append(
+            Span(now - 10**9, now, "cuda:0", "h2d", "upload.abc", "j" * 4096, bytes=2**64 - 1, pinned=True)
+        )
+        events.spans.append(Span(now, now, "cuda:0", "d2h", "download.result", bytes=2**63, pinned=False))
+        events.spans.append(Span(0, 2**62, "cuda:0", "compute", "?"))
+        events.incidents.append(Incident(now, "cuda:0", "k" * 500, "", "m" * 5000, 2**64, 0))
+        events.logs.append(LogLine(now, -1, "?", "l" * 100_000))
+        engine.push(fakes.update(now, events))
+        qtbot.waitUntil(lambda: len(window.session.incidents) == 1, timeout=WAIT_MS)
+        window.select_device("cuda:0")
+        assert not window.grab().isNull()
+        assert window.minimumSizeHint().width() <= 1100
+
+    def test_unknown_states_are_shown_as_they_are(self, window: MainWindow, engine: FakeEngine, qtbot: QtBot) -> None:
+        engine.set_job(fakes.job("strange", state="meditating", phase="hum"))
+        qtbot.waitUntil(lambda: window.detail.state_text == "meditating", timeout=WAIT_MS)
+        assert not window.grab().isNull()
+
+
+class TestClosing:
+    def test_the_question_is_asked_once_and_remembered(
+        self, window: MainWindow, engine: FakeEngine, preferences: Preferences
+    ) -> None:
+        preferences.on_close = OnClose.ASK
+        window.close()
+        dialog = dialog_of(CloseDialog)
+        assert isinstance(dialog, CloseDialog)
+        assert window.isVisible()
+        dialog.keep.click()
+        assert not window.isVisible()
+        assert Preferences().on_close is OnClose.KEEP
+        assert "shutdown" not in engine.calls
+
+    def test_stop_it(self, window: MainWindow, engine: FakeEngine, preferences: Preferences) -> None:
+        preferences.on_close = OnClose.ASK
+        window.close()
+        dialog = dialog_of(CloseDialog)
+        assert isinstance(dialog, CloseDialog)
+        dialog.remember.setChecked(False)
+        dialog.stop.click()
+        assert engine.calls == ["shutdown"]
+        assert Preferences().on_close is OnClose.ASK
+
+    def test_cancel_keeps_the_window(self, window: MainWindow, preferences: Preferences) -> None:
+        preferences.on_close = OnClose.ASK
+        window.close()
+        dialog = dialog_of(CloseDialog)
+        assert isinstance(dialog, CloseDialog)
+        dialog.reject()
+        assert window.isVisible()
+
+    def test_a_remembered_answer_is_not_asked_again(
+        self, window: MainWindow, engine: FakeEngine, preferences: Preferences
+    ) -> None:
+        preferences.on_close = OnClose.STOP
+        window.close()
+        assert dialog_of(CloseDialog) is None
+        assert not window.isVisible()
+        assert engine.calls == ["shutdown"]
+
+    def test_no_question_about_an_engine_that_does_not_run(
+        self, open_window: OpenWindow, qtbot: QtBot, preferences: Preferences
+    ) -> None:
+        preferences.on_close = OnClose.ASK
+        window = open_window(FakeEngine(ProcessState.STOPPED))
+        qtbot.waitUntil(lambda: window.top.pill.word == "Stopped", timeout=WAIT_MS)
+        window.close()
+        assert not window.isVisible()
+
+    def test_a_signal_closes_without_asking(
+        self, window: MainWindow, engine: FakeEngine, preferences: Preferences, qtbot: QtBot
+    ) -> None:
+        preferences.on_close = OnClose.ASK
+        window.prove()
+        window.request_quit()
+        qtbot.waitUntil(lambda: not window.isVisible(), timeout=WAIT_MS)
+        assert dialog_of(ProveDialog) is None
+        assert "shutdown" not in engine.calls
+
+    def test_a_hanging_call_does_not_hold_the_window(self, open_window: OpenWindow, qtbot: QtBot) -> None:
+        engine = FakeEngine(ProcessState.STOPPED)
+        engine.hang = True
+        window = open_window(engine)
+        qtbot.wait(100)
+        start = time.monotonic()
+        window.close()
+        assert time.monotonic() - start < 2.0
+        assert not window.isVisible()
+        assert not window.clean_end
+
+    def test_ten_times_open_and_close(self, open_window: OpenWindow, qtbot: QtBot) -> None:
+        engine = FakeEngine(ProcessState.READY)
+        for number in range(10):
+            window = open_window(engine)
+            if number % 2:
+                qtbot.waitUntil(lambda w=window: w.session.identity is not None, timeout=WAIT_MS)
+            window.close()
+            assert not window.isVisible()
+            assert window.clean_end
+
+    def test_layout_is_remembered(self, window: MainWindow, open_window: OpenWindow, engine: FakeEngine) -> None:
+        window.columns.setSizes([400, 700, 260])
+        sizes = window.columns.sizes()
+        window.close()
+        assert open_window(engine).columns.sizes()[0] == pytest.approx(sizes[0], abs=60)
+
+
+class TestTheme:
+    def test_choice_is_remembered_and_painted(self, window: MainWindow, theme: Theme, preferences: Preferences) -> None:
+        window._choose_theme(ThemeChoice.LIGHT)
+        assert theme.colours is LIGHT
+        assert preferences.theme is ThemeChoice.LIGHT
+        image = window.charts.memory.plot.grab().toImage()
+        assert image.pixelColor(3, 3).name() == LIGHT.panel
+        window._choose_theme(ThemeChoice.DARK)
+        image = window.charts.memory.plot.grab().toImage()
+        assert image.pixelColor(3, 3).name() == DARK.panel
+
+    @pytest.mark.parametrize("colours", [DARK, LIGHT], ids=["dark", "light"])
+    @pytest.mark.parametrize("name", ["text", "muted", "faint", "good", "warn", "bad", "accent"])
+    def test_text_reads_on_panels(self, colours, name: str) -> None:
+        assert _contrast(getattr(colours, name), colours.panel) >= 4.5
+
+    def test_purposes_have_their_colours(self) -> None:
+        wanted = {"srs": "#4c78a8", "matrices": "#72b7b2", "witness": "#54a24b", "abc": "#eeca3b", "ntt": "#f58518"}
+        assert wanted.items() <= DARK.purposes.items()
+        assert {"msm": "#b279a2", "scratch": "#8c6d5a", "context": "#5f6b7a"}.items() <= DARK.purposes.items()
+        assert LIGHT.purposes.keys() == DARK.purposes.keys()
+
+
+def _contrast(one: str, other: str) -> float:
+    def light(colour: str) -> float:
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    high, low = sorted((light(one), light(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
