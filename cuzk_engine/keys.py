@@ -29,9 +29,12 @@ from cuzk_engine.devices.base import CancelToken
 from cuzk_engine.errors import CuzkError, FormatError
 from cuzk_engine.formats.atomic import write_atomically
 from cuzk_engine.formats.proof import VerificationKey
+from cuzk_engine.formats.r1cs import R1cs, first_unsatisfied
 from cuzk_engine.formats.source import Bytes, FileIdentity
+from cuzk_engine.formats.wtns import Witness, check_witness
 from cuzk_engine.formats.zkey import ZKEY_SPEC, ZKey
-from cuzk_engine.groth16.plan import CircuitSizes
+from cuzk_engine.groth16.plan import CircuitSizes, Query
+from cuzk_engine.groth16.proving_key import DeviceMatrices, HBasis, KeyElements, PointRange, ProvingKey
 from cuzk_engine.groth16.verify import PreparedKey
 from cuzk_engine.native import Data, Group, PointFault, PointProblem
 
@@ -43,6 +46,7 @@ KEYS_KEPT: Final = 8  # mapped keys a process remembers; the pages belong to the
 _CHECKS_KEPT: Final = 1000
 _CHECK_VERSION: Final = 1  # raised when the checks become stricter: what was checked before counts no more
 _CHUNK: Final = 8 << 20
+_R1CS_LIMIT: Final = 64 << 20  # a larger constraint system is not searched for the violated constraint
 _POINTS_AT_ONCE: Final = 1 << 18  # between two reports of progress
 # A file that was written this shortly ago may change again without a new time stamp.
 _SETTLED_NS: Final = 2_000_000_000
@@ -62,9 +66,71 @@ class LoadedKey:
     def path(self) -> str:
         return self.zkey.path
 
+    @property
+    def file_bytes(self) -> int:
+        return self.zkey.file_bytes
+
+    @property
+    def elements(self) -> KeyElements:
+        return self.zkey
+
+    @property
+    def h_basis(self) -> HBasis:
+        return HBasis.COSET
+
+    @property
+    def device_matrices(self) -> DeviceMatrices:
+        return DeviceMatrices(self.zkey.coefficients, self.order)
+
+    @property
+    def staging_bytes(self) -> int:
+        return 0
+
     def is_unchanged(self) -> bool:
         """Whether the path still leads to the file that was loaded, in the same state."""
         return self.zkey.is_unchanged()
+
+    def check_witness(self, witness: Witness) -> None:
+        check_witness(self.zkey, witness)
+
+    def evaluate(self, witness: Witness, a: Bytes, b: Bytes, c: Bytes, call: native.Call) -> None:
+        zkey = self.zkey
+        native.library().evaluate(
+            zkey.curve,
+            zkey.coefficients,
+            zkey.n_coefficients,
+            self.order,
+            witness.raw,
+            zkey.domain_size,
+            a,
+            b,
+            c,
+            call,
+        )
+
+    def ranges(self, query: Query) -> tuple[PointRange, ...]:
+        return (PointRange(0, self.sizes.query_length(query)),)
+
+    def points(self, query: Query, part: PointRange, staging: Bytes | None, call: native.Call) -> Bytes:
+        zkey = self.zkey
+        queries = {Query.H: zkey.h, Query.A: zkey.a, Query.B1: zkey.b1, Query.B2: zkey.b2, Query.L: zkey.l}
+        return queries[query][part.first : part.first + part.n]
+
+    def explain(self, witness: Witness) -> str:
+        """Names the violated constraint, when the circuit lies beside the key."""
+        path = Path(self.path).with_suffix(".r1cs")
+        try:
+            if not path.is_file() or path.stat().st_size > _R1CS_LIMIT:
+                return ""
+            r1cs = R1cs.open(path)
+            if (r1cs.header.n_wires, r1cs.header.n_public) != (self.zkey.n_vars, self.zkey.n_public):
+                return ""
+            number = first_unsatisfied(r1cs, witness)
+        except (OSError, FormatError):
+            return ""
+        if number is None:
+            return f"; it satisfies {path.name}, which lies beside the key"
+        return f"; constraint {number:,} of {path.name}, counted from 0, is the first that it violates"
 
 
 class KeyCache:
@@ -75,16 +141,25 @@ class KeyCache:
         self._threads = threads
         self._kept = kept
         self._changed = threading.Condition()
-        self._keys: OrderedDict[str, LoadedKey] = OrderedDict()
+        self._keys: OrderedDict[str, ProvingKey] = OrderedDict()
         self._loading: set[str] = set()
 
-    def get(self, path: Path | str, cancel: CancelToken | None = None, progress: Progress | None = None) -> LoadedKey:
+    def get(
+        self,
+        path: Path | str,
+        cancel: CancelToken | None = None,
+        progress: Progress | None = None,
+        circuit: Path | str | None = None,
+    ) -> ProvingKey:
         """The key at ``path`` as the file is now; a replaced file is loaded anew.
 
-        Raises FormatError for a file that is no sound key, CancelledError.
+        With ``circuit``, its constraint system, it is a bellperson key (params), else a zkey. Raises FormatError for a
+        file that is no sound key, CancelledError.
         """
         cancel = CancelToken() if cancel is None else cancel
         name = os.path.abspath(path)
+        if circuit is not None:
+            name += f"\0{os.path.abspath(circuit)}"
         with self._loading_alone(name, cancel):
             with self._changed:
                 known = self._keys.get(name)
@@ -92,7 +167,7 @@ class KeyCache:
                     self._keys.move_to_end(name)
                     return known
                 self._keys.pop(name, None)
-            key = load_key(path, self._checks, self._threads, cancel, progress)
+            key = self._load(path, circuit, cancel, progress)
             with self._changed:
                 self._keys[name] = key
                 while len(self._keys) > self._kept:
@@ -105,12 +180,23 @@ class KeyCache:
             if path is None:
                 self._keys.clear()
             else:
-                self._keys.pop(os.path.abspath(path), None)
+                absolute = os.path.abspath(path)
+                for name in [name for name in self._keys if name.partition("\0")[0] == absolute]:
+                    del self._keys[name]
 
-    def loaded(self) -> list[LoadedKey]:
+    def loaded(self) -> list[ProvingKey]:
         """The keys that are kept, least recently used first."""
         with self._changed:
             return list(self._keys.values())
+
+    def _load(
+        self, path: Path | str, circuit: Path | str | None, cancel: CancelToken, progress: Progress | None
+    ) -> ProvingKey:
+        if circuit is None:
+            return load_key(path, self._checks, self._threads, cancel, progress)
+        from cuzk_engine.params_keys import load_params
+
+        return load_params(path, circuit, self._checks, self._threads, cancel, progress)
 
     @contextlib.contextmanager
     def _loading_alone(self, name: str, cancel: CancelToken) -> Iterator[None]:

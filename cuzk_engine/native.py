@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from cuzk_engine.curves import Curve
 from cuzk_engine.errors import CancelledError, NativeLibraryError
+from cuzk_engine.native_csr import CSR_SIGNATURES, CsrFunctions
 
 Data: TypeAlias = Any
 """A C-contiguous NumPy array, an object with the buffer protocol, an address, or None for a null pointer."""
@@ -68,6 +69,8 @@ class PointFault(IntEnum):
     COORDINATE = 1
     OFF_CURVE = 2
     SUBGROUP = 3
+    FLAGS = 4
+    INFINITY = 5
 
 
 class NttFlags(IntFlag):
@@ -168,7 +171,7 @@ class Call:
             yield NativeSpan(SpanKind(span.kind), span.detail, span.start_ns, span.end_ns)
 
 
-class NativeLibrary:
+class NativeLibrary(CsrFunctions):
     """Every function of ``cuzk.h``, by its name without ``cuzk_``.
 
     A cancelled call raises CancelledError; arguments or scratch that the library refuses raise NativeCallError.
@@ -181,6 +184,10 @@ class NativeLibrary:
             function = getattr(self._dll, f"cuzk_{name}")
             function.restype = result
             function.argtypes = arguments
+
+    def number(self, name: str, *arguments: int) -> int:
+        """Calls a function that returns a number."""
+        return int(getattr(self._dll, f"cuzk_{name}")(*arguments))
 
     # ---- library ----
 
@@ -412,6 +419,7 @@ _SIGNATURES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "msm_reference": (c_int, (c_int, c_int, _P, _P, c_uint64, _P)),
     "pairing_check": (c_int, (c_int, _P, _P, c_uint64, _P, _P)),
     "pairing": (c_int, (c_int, _P, _P, _P, _P)),
+    **CSR_SIGNATURES,
 }
 
 

@@ -19,7 +19,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -37,19 +37,21 @@ from cuzk_engine.devices.base import (
     HJoin,
     Msm,
     Owner,
+    Quotient,
     Reservation,
 )
 from cuzk_engine.devices.ledger import Ledger
 from cuzk_engine.devices.memory import HostBuffer
 from cuzk_engine.devices.tables import TableCache
-from cuzk_engine.errors import CuzkError, FormatError, OutOfDeviceMemoryError, ProofInvalidError
+from cuzk_engine.errors import CuzkError, OutOfDeviceMemoryError, ProofInvalidError
 from cuzk_engine.events import Incident, Kind, Purpose, Span, host_lane
 from cuzk_engine.formats.proof import Proof, PublicSignals
-from cuzk_engine.formats.source import Bytes
-from cuzk_engine.formats.wtns import Witness, check_witness
-from cuzk_engine.groth16.assemble import Blinding, Randomness, assemble
+from cuzk_engine.formats.wtns import Witness
+from cuzk_engine.groth16.assemble import Blinding, Randomness, add_points, assemble
 from cuzk_engine.groth16.plan import CircuitSizes, CostModel, Needs, PartitionPlan, Query, plan_partition
-from cuzk_engine.keys import KeyCache, LoadedKey
+from cuzk_engine.groth16.proving_key import HBasis, PointRange, ProvingKey
+from cuzk_engine.keys import KeyCache
+from cuzk_engine.native import Group
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +60,6 @@ Progress = Callable[[str, float], None]
 
 HOST: Final = "host"  # the name of the host's memory in events
 _LOADING_SHARE: Final = 0.1  # of the bar, when a key is checked for the first time
-_R1CS_LIMIT: Final = 64 << 20  # a larger constraint system is not searched for the violated constraint
 
 
 class Prestage(StrEnum):
@@ -145,8 +146,11 @@ class Runner:
         settings: PipelineSettings = PipelineSettings(),
         progress: Progress | None = None,
         cancel: CancelToken | None = None,
+        circuit: Path | str | None = None,
     ) -> ProofOutcome:
         """A verified proof that the witness satisfies the key's circuit.
+
+        ``circuit``: the constraint system (r1cs or pce) of a bellperson key, which does not hold its own.
 
         Raises FormatError for a bad key or witness, OutOfDeviceMemoryError (MemoryPlanError before anything was
         allocated), ProofInvalidError when the proof did not verify, CancelledError. Whatever happens, all memory is
@@ -154,7 +158,7 @@ class Runner:
         """
         run = _Run(self.device.info.id, owner, cancel or CancelToken(), self._sink, progress)
         try:
-            return self._prove(run, key_path, witness, settings)
+            return self._prove(run, key_path, circuit, witness, settings)
         except OutOfDeviceMemoryError as error:
             run.incident("out-of-memory", str(error), error.requested, error.free)
             raise
@@ -163,27 +167,34 @@ class Runner:
             raise
 
     def _prove(
-        self, run: _Run, key_path: Path | str, witness: Witness | Path | str, settings: PipelineSettings
+        self,
+        run: _Run,
+        key_path: Path | str,
+        circuit: Path | str | None,
+        witness: Witness | Path | str,
+        settings: PipelineSettings,
     ) -> ProofOutcome:
         with run.phase("load_key", Kind.LOAD_KEY):
-            key = self.keys.get(key_path, run.cancel, run.loading)
+            key: ProvingKey = self.keys.get(key_path, run.cancel, run.loading, circuit)
+        if key.device_matrices is None:
+            settings = replace(settings, evaluate=Evaluation.HOST)
         run.begin(CostModel(key.sizes))
         with run.phase("read_witness", Kind.READ_WITNESS):
             if not isinstance(witness, Witness):
                 witness = Witness.open(witness)
-            check_witness(key.zkey, witness)
+            key.check_witness(witness)
         run.advance(run.costs.read_witness())
         plan = self.plan(key.sizes, settings)
         sums, prestage = _OnDevice(self, run, key, witness, plan, settings).run()
-        public = PublicSignals(witness.public_values(key.zkey.n_public))
+        public = PublicSignals(witness.public_values(key.sizes.n_public))
         with run.phase("assemble", Kind.ASSEMBLE):
-            proof = assemble(key.zkey, sums, Blinding.fresh(key.zkey.curve, self._randomness))
+            proof = assemble(key.elements, sums, Blinding.fresh(key.sizes.curve, self._randomness))
         with run.phase("verify", Kind.VERIFY):
             self._verify(key, witness, public, proof)
         run.advance(run.costs.finish())
         return ProofOutcome(proof, public, self.device.info.id, run.phases, prestage, plan.peak)
 
-    def _verify(self, key: LoadedKey, witness: Witness, public: PublicSignals, proof: Proof) -> None:
+    def _verify(self, key: ProvingKey, witness: Witness, public: PublicSignals, proof: Proof) -> None:
         try:
             key.verification_key.verify(public.values, proof)
         except ProofInvalidError as error:
@@ -193,7 +204,7 @@ class Runner:
                 raise CuzkError(message) from error
             message = (
                 "proof did not verify: the witness does not satisfy the circuit, or the key is of another circuit"
-                f"{_violated(key, witness)}"
+                f"{key.explain(witness)}"
             )
             raise ProofInvalidError(message) from error
 
@@ -211,25 +222,6 @@ def _evaluates_on_device(device: Device, settings: PipelineSettings) -> bool:
     if settings.evaluate is Evaluation.AUTO:
         return False  # the matrices are read where the key is mapped, by the host's threads
     return settings.evaluate is Evaluation.DEVICE
-
-
-def _violated(key: LoadedKey, witness: Witness) -> str:
-    """ "; constraint N of circuit.r1cs is the first that it violates", when the circuit lies beside the key."""
-    path = Path(key.path).with_suffix(".r1cs")
-    try:
-        if not path.is_file() or path.stat().st_size > _R1CS_LIMIT:
-            return ""
-        from cuzk_engine.formats.r1cs import R1cs, first_unsatisfied
-
-        r1cs = R1cs.open(path)
-        if (r1cs.header.n_wires, r1cs.header.n_public) != (key.zkey.n_vars, key.zkey.n_public):
-            return ""
-        number = first_unsatisfied(r1cs, witness)
-    except (OSError, FormatError):
-        return ""
-    if number is None:
-        return f"; it satisfies {path.name}, which lies beside the key"
-    return f"; constraint {number:,} of {path.name}, counted from 0, is the first that it violates"
 
 
 class _Run:
@@ -315,7 +307,7 @@ class _OnDevice:
         self,
         runner: Runner,
         run: _Run,
-        key: LoadedKey,
+        key: ProvingKey,
         witness: Witness,
         plan: PartitionPlan,
         settings: PipelineSettings,
@@ -326,17 +318,17 @@ class _OnDevice:
         self._threads = runner._threads
         self._work = run
         self._owner, self._cancel = run.owner, run.cancel
-        self._key, self._zkey, self._sizes = key, key.zkey, key.sizes
+        self._key, self._sizes = key, key.sizes
         self._witness = witness
         self._plan = plan
         self._settings = settings
-        self._on_device = _evaluates_on_device(runner.device, settings)
+        self._matrices = key.device_matrices if _evaluates_on_device(runner.device, settings) else None
 
     def run(self) -> tuple[dict[Query, bytes], Prestage]:
         """The five sums, and how the inputs were staged."""
         with ExitStack() as stack:
             reservation, prestage = self._reserve(stack)
-            host = [] if self._on_device else self._evaluate_on_host(stack)
+            host = [] if self._matrices is not None else self._evaluate_on_host(stack)
             vectors = self._upload(stack, host) if prestage is Prestage.AHEAD else None
             with self._locked(), ExitStack() as inside:
                 if vectors is None:
@@ -365,7 +357,7 @@ class _OnDevice:
             yield
 
     def _evaluate_on_host(self, stack: ExitStack) -> list[HostBuffer]:
-        key, zkey, sizes = self._key, self._zkey, self._sizes
+        sizes = self._sizes
         with self._work.phase("evaluate", Kind.EVALUATE):
             buffers = [
                 stack.enter_context(
@@ -373,18 +365,8 @@ class _OnDevice:
                 )
                 for _ in "abc"
             ]
-            native.library().evaluate(
-                zkey.curve,
-                zkey.coefficients,
-                zkey.n_coefficients,
-                key.order,
-                self._witness.raw,
-                sizes.domain_size,
-                buffers[0].data,
-                buffers[1].data,
-                buffers[2].data,
-                native.Call(self._threads, self._cancel.address),
-            )
+            a, b, c = (buffer.data for buffer in buffers)
+            self._key.evaluate(self._witness, a, b, c, native.Call(self._threads, self._cancel.address))
         self._work.advance(self._work.costs.evaluate())
         return buffers
 
@@ -404,11 +386,11 @@ class _OnDevice:
         device, owner, cancel, sizes = self._device, self._owner, self._cancel, self._sizes
         curve, log_n = sizes.curve, sizes.log_domain
         a, b, c, ready = vectors.a, vectors.b, vectors.c, vectors.ready
-        if self._on_device:
+        matrices = self._matrices
+        if matrices is not None:
             with self._work.phase("evaluate"):
-                zkey = self._zkey
                 operation = Evaluate(
-                    curve, zkey.coefficients, self._key.order, vectors.witness, a, b, c, sizes.domain_size
+                    curve, matrices.coefficients, matrices.order, vectors.witness, a, b, c, sizes.domain_size
                 )
                 ready.update(dict.fromkeys("abc", device.launch(operation, owner, cancel, ready["w"])))
             self._work.advance(self._work.costs.evaluate())
@@ -420,7 +402,12 @@ class _OnDevice:
                 device.launch(CosetExtend(curve, buffer, log_n, table), owner, cancel, ready[name])
                 for name, buffer in zip("abc", (a, b, c), strict=True)
             ]
-            done.append(device.launch(HJoin(curve, a, b, c, sizes.domain_size), owner, cancel))
+            join = (
+                HJoin(curve, a, b, c, sizes.domain_size)
+                if self._key.h_basis is HBasis.COSET
+                else Quotient(curve, a, b, c, log_n, table)
+            )
+            done.append(device.launch(join, owner, cancel))
             for event in done:
                 event.wait()
             b.free()
@@ -428,37 +415,45 @@ class _OnDevice:
         self._work.advance(self._work.costs.transforms())
 
     def _sum_queries(self, stack: ExitStack, vectors: _Vectors) -> dict[Query, bytes]:
-        device, owner, cancel, sizes = self._device, self._owner, self._cancel, self._sizes
-        points = self._query_points()
+        device, owner, cancel, sizes, key = self._device, self._owner, self._cancel, self._sizes, self._key
         sums: dict[Query, bytes] = {}
         results = {
             query: stack.enter_context(device.allocate(sizes.point_bytes(query), Purpose.RESULT, owner))
             for query in Query
         }
-        running: list[tuple[Query, DeviceEvent]] = []
+        running: list[tuple[Query, PointRange, DeviceEvent]] = []
 
         def collect(*, wait: bool) -> None:
-            while running and (wait or running[0][1].done()):
-                query, event = running.pop(0)
+            while running and (wait or running[0][2].done()):
+                query, part, event = running.pop(0)
                 event.wait()
-                sums[query] = device.download(results[query], sizes.point_bytes(query), Kind.DOWNLOAD_RESULT, owner)
-                results[query].free()
-                if query is Query.H:
-                    vectors.a.free()
-                self._work.advance(self._work.costs.msm(query))
+                found = device.download(results[query], sizes.point_bytes(query), Kind.DOWNLOAD_RESULT, owner)
+                sums[query] = add_points(sizes.curve, Group(query.group), *filter(None, (sums.get(query), found)))
+                whole = sizes.query_length(query)
+                self._work.advance(self._work.costs.msm(query) * (part.n / whole if whole else 1))
+                if part.first + part.n == whole:
+                    results[query].free()
+                    if query is Query.H:
+                        vectors.a.free()
 
         with self._work.phase("msm"):
+            staging = None
+            if key.staging_bytes:
+                staging = stack.enter_context(
+                    HostBuffer.allocate(self._host_memory, key.staging_bytes, Purpose.SRS, owner)
+                ).data
             for query in Query:
                 scalars = vectors.a if query is Query.H else vectors.witness
-                n = sizes.query_length(query)
                 offset = sizes.n_public + 1 if query is Query.L else 0
-                operation = Msm(sizes.curve, query.group, points[query], scalars, offset, n, results[query])
                 after = vectors.ready["w"] if query is not Query.H else None
-                running.append((query, device.launch(operation, owner, cancel, after)))
-                collect(wait=False)
+                parts = key.ranges(query)
+                for part in parts:
+                    points = key.points(query, part, staging, native.Call(self._threads, cancel.address))
+                    operation = Msm(
+                        sizes.curve, query.group, points, scalars, offset + part.first, part.n, results[query]
+                    )
+                    running.append((query, part, device.launch(operation, owner, cancel, after)))
+                    # One result and one staging buffer serve all parts of a query.
+                    collect(wait=staging is not None or len(parts) > 1)
             collect(wait=True)
         return sums
-
-    def _query_points(self) -> dict[Query, Bytes]:
-        zkey = self._zkey
-        return {Query.H: zkey.h, Query.A: zkey.a, Query.B1: zkey.b1, Query.B2: zkey.b2, Query.L: zkey.l}

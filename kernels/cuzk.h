@@ -88,11 +88,29 @@ int cuzk_fr_classify(int curve, const void *a, uint64_t n, uint64_t counts[3], c
 typedef enum { CUZK_POINT_ADD = 0, CUZK_POINT_DOUBLE = 1, CUZK_POINT_NEG = 2, CUZK_POINT_MUL = 3 } cuzk_point_op_kind;
 /* Affine in, affine out, element-wise. For CUZK_POINT_MUL b holds n plain Fr scalars, else n points or null. */
 int cuzk_point_op(int curve, int group, int op, void *out, const void *a, const void *b, uint64_t n, cuzk_call *call);
-typedef enum { CUZK_POINT_OK = 0, CUZK_POINT_COORDINATE = 1, CUZK_POINT_OFF_CURVE = 2, CUZK_POINT_SUBGROUP = 3 } cuzk_point_fault;
+typedef enum { CUZK_POINT_OK = 0, CUZK_POINT_COORDINATE = 1, CUZK_POINT_OFF_CURVE = 2, CUZK_POINT_SUBGROUP = 3,
+               CUZK_POINT_FLAGS = 4, CUZK_POINT_INFINITY = 5 /* of cuzk_points_decode only */ } cuzk_point_fault;
 /* Coordinates below q and on the curve (infinity passes); with check_subgroup non-zero also of order r.
  * CUZK_E_DATA with the lowest bad index and its cuzk_point_fault. */
 int cuzk_points_check(int curve, int group, const void *points, uint64_t n, int check_subgroup, uint64_t *first_bad,
                       int *fault, cuzk_call *call);
+
+/* BLS12-381 points in the uncompressed zcash encoding (big-endian plain coordinates, c1 before c0, flags in the top
+ * three bits of the first byte; group: 96 or 192 bytes each), at any alignment, to affine points in Montgomery form.
+ * Every point must have no flag, coordinates below q, lie on the curve and, with check_subgroup non-zero, have order r;
+ * infinity is refused. `present`: n_out bits, least significant first, n of them set: the places of the n points in
+ * `out`, infinity stands in the others; null: n_out is n, point i at i. `out` (n_out points) may be null: only checked.
+ * CUZK_E_DATA with the lowest bad point's number and its cuzk_point_fault; CUZK_E_ARGUMENT where the bits do not count
+ * n. */
+int cuzk_points_decode(int curve, int group, const void *encoded, uint64_t n, const void *present, uint64_t n_out,
+                       void *out, int check_subgroup, uint64_t *first_bad, int *fault, cuzk_call *call);
+
+/* *all != 0 when n affine points (on the curve, Montgomery form; infinity passes) all have order r. By sums of random
+ * subsets: a point of another order is missed with a probability of 2^-64 at most, for a seed that who made the points
+ * cannot know. */
+uint64_t cuzk_subgroup_check_scratch_bytes(int curve, int group, uint64_t n, uint32_t threads);
+int cuzk_subgroup_check(int curve, int group, const void *points, uint64_t n, const uint8_t seed[32], int *all,
+                        void *scratch, uint64_t scratch_bytes, cuzk_call *call);
 
 /* ---- NTT over Fr, Montgomery form, in place ---- */
 /* omega_k, the root of unity of order 2^k, is snarkjs's: nqr^((r-1)/2^s) squared s-k times, nqr the smallest non-residue
@@ -127,6 +145,30 @@ int cuzk_evaluate(int curve, const void *entries, uint64_t n, const uint32_t *or
                   void *b, void *c, cuzk_call *call);
 /* a = a*b - c, leaving Montgomery form: the scalars of the H query in snarkjs's basis. */
 int cuzk_h_join(int curve, void *a, const void *b, const void *c, uint64_t n, cuzk_call *call);
+
+/* A matrix of Fr in compressed rows, at any alignment, read where it lies. */
+typedef struct {
+  const void *rows;    /* rows + 1 u32: terms [rows[i], rows[i+1]) belong to row i */
+  const void *columns; /* u32 a term */
+  const void *values;  /* Fr a term, Montgomery form */
+  uint64_t terms;      /* below 2^32 */
+} cuzk_csr;
+typedef enum { CUZK_CSR_OK = 0, CUZK_CSR_ROWS = 1, CUZK_CSR_COLUMN = 2, CUZK_CSR_VALUE = 3 } cuzk_csr_fault;
+/* Row pointers start at 0, never fall and end at `terms`; columns below n_vars; values below r. CUZK_E_DATA with the
+ * cuzk_csr_fault and the number of the row pointer or term. `present` (may be null): (n_vars + 7) / 8 bytes, bit j set
+ * where column j has a coefficient: in one row at least, one that is not zero, repeated columns of a row being added
+ * up. */
+int cuzk_csr_check(int curve, const cuzk_csr *matrix, uint64_t rows, uint64_t n_vars, void *present, int *fault,
+                   uint64_t *first_bad, cuzk_call *call);
+/* a = A*w, b = B*w, c = C*w in Montgomery form for the three checked matrices; w: plain. Row i stands at i * stride mod
+ * domain (stride odd, domain a power of two). After the `rows` rows come `inputs` rows that say w[k] * 0 = 0, then
+ * zeros. CUZK_E_DATA and the first row with a*b != c where there is one; the vectors are written whole all the same. */
+int cuzk_csr_evaluate(int curve, const cuzk_csr matrices[3], uint64_t rows, uint64_t inputs, const void *w,
+                      uint64_t domain, uint64_t stride, void *a, void *b, void *c, uint64_t *first_bad,
+                      cuzk_call *call);
+/* a, b, c on the odd coset (cuzk_coset_extend) in; out in a, plain: the coefficients of (a b - c) / (X^n - 1), lowest
+ * first. */
+int cuzk_quotient(int curve, void *a, const void *b, const void *c, uint32_t log_n, const void *table, cuzk_call *call);
 
 /* ---- MSM ---- */
 /* out = sum scalars[i] * points[i], affine; scalars plain and below r (CUZK_E_DATA when one is not, where n > 4);

@@ -32,12 +32,12 @@ def run(args: argparse.Namespace) -> int:
 
     description = describe(args.file)
     memory = None
-    if description.kind is FileKind.ZKEY:
+    if description.kind in (FileKind.ZKEY, FileKind.PARAMS):
         from cuzk_engine.devices.select import open_device
 
         device = open_device()
         try:
-            memory = estimate(args.file, device)
+            memory = estimate(args.file, device, bellperson=description.kind is FileKind.PARAMS)
         finally:
             device.close()
     if args.json:
@@ -47,21 +47,25 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def estimate(key: Path, device: Device) -> dict[str, Any]:
-    """Bytes that one proof with the key takes: on the device at its peak, and of the host beside it."""
+def estimate(key: Path, device: Device, *, bellperson: bool = False) -> dict[str, Any]:
+    """Bytes that one proof with the key takes: on the device at its peak, and of the host beside it, without the
+    constraint system that a bellperson key needs."""
+    from cuzk_engine.formats.params import Params
     from cuzk_engine.formats.zkey import ZKey
     from cuzk_engine.groth16.plan import CircuitSizes
+    from cuzk_engine.params_keys import ParamsSizes
     from cuzk_engine.runner import PipelineSettings, plan_for
 
-    zkey = ZKey.open(key)
-    plan = plan_for(device, CircuitSizes.of(zkey), PipelineSettings())
+    opened = Params.open(key) if bellperson else ZKey.open(key)
+    sizes = ParamsSizes.of_key(opened) if isinstance(opened, Params) else CircuitSizes.of(opened)
+    plan = plan_for(device, sizes, PipelineSettings())
     info = device.info
     return {
         "device": info.id,
         "device_peak": plan.peak,
         "by_purpose": {purpose.value: nbytes for purpose, nbytes in plan.by_purpose.items()},
         "host_vectors": plan.host_vectors,
-        "mapped_key": zkey.file_bytes,
+        "mapped_key": opened.file_bytes,
         "device_capacity": info.capacity,
         "capacity_source": info.capacity_source,
         "fits": plan.peak <= info.capacity,

@@ -25,6 +25,9 @@ from cuzk_engine.cli.console import OutputError, ProgressLine, say, say_json
 from cuzk_engine.errors import CancelledError, CuzkError, UsageError
 
 if TYPE_CHECKING:
+    from cuzk_engine.devices.base import CancelToken
+    from cuzk_engine.runner import Runner
+
     Subparsers = argparse._SubParsersAction[Any]
 
 _REDRAW_S: Final = 0.1
@@ -34,13 +37,18 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "prove",
         help="make a proof, verify it, write it",
-        description="Makes a Groth16 proof, verifies it and writes it; writes nothing unless everything succeeded.",
+        description="Makes a Groth16 proof, verifies it and writes it; writes nothing unless everything succeeded. "
+        "With a bellperson key (KEY.params) and its circuit (--circuit) a proof is 192 bytes; several witnesses give "
+        "as many proofs, one after the other in one file, and a list of their public signals.",
         allow_abbrev=False,
     )
     parser.add_argument("key", metavar="KEY.zkey", type=Path)
-    parser.add_argument("witness", metavar="WITNESS.wtns", type=Path)
+    parser.add_argument("witness", metavar="WITNESS.wtns", type=Path, nargs="+")
     parser.add_argument("proof", metavar="PROOF.json", type=Path)
     parser.add_argument("public", metavar="PUBLIC.json", type=Path)
+    parser.add_argument(
+        "--circuit", metavar="CIRCUIT", type=Path, help="constraint system (r1cs or pce) of a bellperson key"
+    )
     parser.add_argument("--device", metavar="auto|cpu|cuda:N", default="auto", help="where to prove (auto)")
     parser.add_argument("--daemon", metavar="ADDR", help="have the engine at ADDR (127.0.0.1:9820) prove")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
@@ -48,6 +56,7 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> int:
+    check_inputs(args)
     check_outputs(args)
     work = _prove_by_daemon if args.daemon is not None else _prove_here
     task = _Task(args, work)
@@ -65,14 +74,35 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def check_inputs(args: argparse.Namespace) -> None:
+    """Refuses, before any work, what does not go together."""
+    if args.circuit is not None:
+        if args.daemon is not None:
+            raise UsageError("--circuit: the engine proves with zkey files only; prove without --daemon")
+        return
+    if len(args.witness) > 1:
+        # Most likely an argument too many.
+        raise UsageError(f"{len(args.witness)} witnesses: only a bellperson key takes several (see cuzk prove --help)")
+    if args.daemon is not None:
+        return  # the files may be on its machine
+    from cuzk_engine.formats.params import structure_of
+    from cuzk_engine.formats.source import SourceFile
+
+    source = SourceFile.open(args.key)
+    if source.data[:4].tobytes() != b"zkey" and structure_of(source) == "params":
+        raise UsageError(f"{args.key}: is a bellperson key; give its constraint system, too: --circuit CIRCUIT.r1cs")
+
+
 def check_outputs(args: argparse.Namespace) -> None:
     """Refuses, before any work, outputs that cannot be meant or written."""
-    inputs = {"the key": args.key, "the witness": args.witness}
+    inputs = [("the key", args.key), *(("the witness", path) for path in args.witness)]
+    if args.circuit is not None:
+        inputs.append(("the circuit", args.circuit))
     proof, _ = _look_at(args.proof), _look_at(args.public)
     if _same_file(args.proof, args.public) and (proof is None or stat.S_ISREG(proof)):
         raise UsageError(f"{args.proof}: proof and public signals cannot be written to one file")
     for output in (args.proof, args.public):
-        for name, path in inputs.items():
+        for name, path in inputs:
             if _same_file(output, path):
                 raise UsageError(f"{output}: is {name}, it would be overwritten")
         mode = _look_at(output)
@@ -95,11 +125,11 @@ def _look_at(output: Path) -> int | None:
         raise CuzkError(f"{output}: cannot be written: {(error.strerror or str(error)).lower()}") from error
 
 
-def write_pair(proof: Path, proof_json: str, public: Path, public_json: str) -> None:
+def write_pair(proof: Path, proof_data: bytes | str, public: Path, public_json: str) -> None:
     """Writes both files, or neither: an old file is put back when the second one cannot be put in place."""
     from cuzk_engine.formats.atomic import PendingFile, write_atomically
 
-    with PendingFile(proof, proof_json) as first, PendingFile(public, public_json) as second:
+    with PendingFile(proof, proof_data) as first, PendingFile(public, public_json) as second:
         old = proof.read_bytes() if os.path.isfile(proof) else None
         existed = os.path.exists(proof)
         first.commit()
@@ -162,12 +192,12 @@ class _Task:
     def report(self, phase: str, fraction: float) -> None:
         self.progress = (phase, fraction)
 
-    def deliver(self, proof_json: str, public_json: str) -> None:
+    def deliver(self, proof: bytes | str, public_json: str) -> None:
         """The point of no return: from here on both files appear, or an error is told."""
         self.committing = True
         if self.interrupted_by is not None:
             raise CancelledError("cancelled")
-        write_pair(self.args.proof, proof_json, self.args.public, public_json)
+        write_pair(self.args.proof, proof, self.args.public, public_json)
 
     def _run(self) -> None:
         try:
@@ -207,7 +237,9 @@ def _prove_here(task: _Task) -> dict[str, Any]:
     device = open_device(args.device)
     try:
         runner = Runner(device, KeyCache())
-        outcome = runner.prove(args.key, args.witness, Owner(), progress=task.report, cancel=cancel)
+        if args.circuit is not None:
+            return _prove_partitions(task, runner, cancel, started)
+        outcome = runner.prove(args.key, args.witness[0], Owner(), progress=task.report, cancel=cancel)
         task.deliver(outcome.proof.to_json(), outcome.public.to_json())
         return {
             "proof": str(args.proof),
@@ -225,6 +257,45 @@ def _prove_here(task: _Task) -> dict[str, Any]:
         device.close()
 
 
+def _prove_partitions(task: _Task, runner: Runner, cancel: CancelToken, started: int) -> dict[str, Any]:
+    """One proof a witness, with a bellperson key."""
+    from cuzk_engine.devices.base import Owner
+    from cuzk_engine.formats.compressed_proof import encode_proofs
+    from cuzk_engine.formats.proof import public_lists_json
+    from cuzk_engine.runner import ProofOutcome
+
+    args, total = task.args, len(task.args.witness)
+    outcomes: list[ProofOutcome] = []
+
+    def progress(phase: str, fraction: float) -> None:
+        name = phase if total == 1 else f"{phase}, proof {len(outcomes) + 1} of {total}"
+        task.report(name, (len(outcomes) + fraction) / total)
+
+    for number, witness in enumerate(args.witness):
+        owner = Owner(partition=number)
+        outcomes.append(runner.prove(args.key, witness, owner, progress=progress, cancel=cancel, circuit=args.circuit))
+    publics = [outcome.public for outcome in outcomes]
+    public_json = publics[0].to_json() if total == 1 else public_lists_json(publics)
+    task.deliver(encode_proofs([outcome.proof for outcome in outcomes]), public_json)
+    phases: dict[str, float] = {}
+    for outcome in outcomes:
+        for name, nanoseconds in outcome.phases.items():
+            phases[name] = phases.get(name, 0.0) + nanoseconds / 1e9
+    return {
+        "proof": str(args.proof),
+        "public": str(args.public),
+        "curve": outcomes[0].proof.curve.snarkjs_name,
+        "proofs": total,
+        "public_signals": len(publics[0].values),
+        "device": outcomes[0].device,
+        "device_name": runner.device.info.name,
+        "verified": True,
+        "seconds": (time.monotonic_ns() - started) / 1e9,
+        "phases": phases,
+        "peak_device_bytes": max(outcome.peak_bytes for outcome in outcomes),
+    }
+
+
 def _prove_by_daemon(task: _Task) -> dict[str, Any]:
     started = time.monotonic_ns()
     from cuzk_engine.client import DaemonError, EngineClient, JobState
@@ -232,7 +303,7 @@ def _prove_by_daemon(task: _Task) -> dict[str, Any]:
     args = task.args
     with EngineClient(args.daemon) as client:
         device = "" if args.device == "auto" else args.device
-        job = client.submit(key_path=args.key.absolute(), witness_path=args.witness.absolute(), device=device)
+        job = client.submit(key_path=args.key.absolute(), witness_path=args.witness[0].absolute(), device=device)
         job_id = job.id
         # A call from within a signal handler could wait for a lock that the interrupted code holds.
         task.when_interrupted(lambda: threading.Thread(target=_cancel_job, args=(args.daemon, job_id)).start())

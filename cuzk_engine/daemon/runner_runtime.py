@@ -61,10 +61,10 @@ class RunnerRuntime:
         if found is None:
             return None
         self._keys.evict(path)
-        return found.zkey.file_bytes
+        return found.file_bytes
 
     def loaded_keys(self) -> list[KeyState]:
-        return [KeyState(key.path, key.zkey.file_bytes) for key in self._keys.loaded()]
+        return [KeyState(key.path, key.file_bytes) for key in self._keys.loaded()]
 
     def plan(self, key_path: str, settings: Mapping[str, str]) -> PlanResult:
         plan = self._runner.plan(CircuitSizes.of(ZKey.open(key_path)), pipeline_settings(settings))

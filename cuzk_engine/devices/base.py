@@ -176,6 +176,19 @@ class HJoin:
 
 
 @dataclass(frozen=True, slots=True)
+class Quotient:
+    """From a, b, c on the odd coset: a = the coefficients of (a·b − c)/(X^n − 1), lowest first, n = 2^log_n, leaving
+    Montgomery form: the scalars of an H query in powers of tau."""
+
+    curve: Curve
+    a: Buffer
+    b: Buffer
+    c: Buffer
+    log_n: int
+    table: Buffer
+
+
+@dataclass(frozen=True, slots=True)
 class Msm:
     """result = Σ scalars[i]·points[i], one affine point in Montgomery form. ``points`` (n, point bytes) may be mapped
     from the key file; ``scalars`` plain, ``n`` of them starting at element ``offset`` of the buffer."""
@@ -189,7 +202,7 @@ class Msm:
     result: Buffer
 
 
-Operation = Evaluate | NttTable | CosetExtend | HJoin | Msm
+Operation = Evaluate | NttTable | CosetExtend | HJoin | Quotient | Msm
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from cuzk_engine.devices.base import (
     NttTable,
     Operation,
     Owner,
+    Quotient,
 )
 from cuzk_engine.devices.ledger import Ledger, Reservation
 from cuzk_engine.devices.lock import ComputeLock
@@ -192,6 +193,9 @@ class CpuDevice:
                 library.h_join(
                     curve, _data(a, n * _FR_BYTES), _data(b, n * _FR_BYTES), _data(c, n * _FR_BYTES), n, call
                 )
+            case Quotient(curve, a, b, c, log_n, table):
+                x, y, z = (_data(vector, _FR_BYTES << log_n) for vector in (a, b, c))
+                library.quotient(curve, x, y, z, log_n, _data(table), call)
             case Msm():
                 self._run_msm(operation, owner, call)
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from cuzk_engine.formats import r1cs, wtns, zkey
+from cuzk_engine.formats import compressed_proof, params, pce, r1cs, wtns, zkey
 from cuzk_engine.formats.container import Container
 from cuzk_engine.formats.guess import HEAD_BYTES, guess
 from cuzk_engine.formats.json_input import load_json
@@ -23,6 +23,10 @@ class FileKind(StrEnum):
     VERIFICATION_KEY = "verification_key"
     PROOF = "proof"
     PUBLIC = "public"
+    PARAMS = "params"
+    VK = "vk"
+    PCE = "pce"
+    COMPRESSED_PROOF = "compressed_proof"
     UNKNOWN = "unknown"
 
 
@@ -50,8 +54,12 @@ def describe(path: Path | str) -> FileDescription:
     describer = _BINARY.get(head[:4])
     if describer is not None:
         kind, facts = describer(source)
+    elif Path(path).suffix in (".params", ".vk") or params.structure_of(source) is not None:
+        kind, facts = _describe_bellperson_key(source)
     elif head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
         kind, facts = _describe_json(path)
+    elif compressed_proof.looks_like_proofs(source.data.data):
+        kind, facts = _describe_compressed_proofs(source)
     else:
         kind, facts = FileKind.UNKNOWN, {"guess": guess(head) or "no file that is known here"}
     return FileDescription(str(path), kind, {"kind": kind.value, "bytes": source.size, **facts})
@@ -115,6 +123,61 @@ def _describe_r1cs(source: SourceFile) -> _Description:
     return FileKind.R1CS, facts
 
 
+def _describe_pce(source: SourceFile) -> _Description:
+    system = pce.Pce.from_source(source)
+    facts = {
+        "curve": system.curve.name,
+        "constraints": system.n_constraints,
+        "inputs": system.n_inputs,
+        "auxiliary_variables": system.n_aux,
+        **{f"terms_{name}": matrix.n_terms for name, matrix in zip(pce.MATRICES, system.matrices, strict=True)},
+        **{name.replace(" ", "_"): density.ones for name, density in zip(pce.DENSITIES, system.densities, strict=True)},
+    }
+    return FileKind.PCE, facts
+
+
+def _describe_bellperson_key(source: SourceFile) -> _Description:
+    """By its structure, else by its name: a damaged one has only that."""
+    structure = params.structure_of(source)
+    if structure == "params" or (structure is None and Path(source.path).suffix == ".params"):
+        return _describe_params(source)
+    key = params.verifying_key_from(source)
+    return FileKind.VK, {"protocol": "groth16", "curve": key.curve.name, "public_signals": key.n_public}
+
+
+def _describe_compressed_proofs(source: SourceFile) -> _Description:
+    proofs = compressed_proof.decode_proofs(source.data.tobytes(), source.path)
+    return FileKind.COMPRESSED_PROOF, {"protocol": "groth16", "curve": "bls12_381", "proofs": len(proofs)}
+
+
+def _describe_params(source: SourceFile) -> _Description:
+    key = params.Params.from_source(source)
+    facts: dict[str, Any] = {
+        "protocol": "groth16",
+        "curve": key.curve.name,
+        "inputs": key.n_inputs,
+        "public_signals": key.n_public,
+        "auxiliary_variables": key.n_aux,
+        "domain": key.domain_size,
+        "log2_domain": key.domain_size.bit_length() - 1,
+        "variables_in_A": len(key.a),
+        "variables_in_B": len(key.b1),
+        "sections": [
+            {
+                "type": number,
+                "name": section.name,
+                "offset": section.offset,
+                "bytes": section.size,
+                "points": section.count,
+            }
+            for number, section in enumerate(key.sections, 1)
+        ],
+    }
+    if key.trailing_bytes:
+        facts["ceremony_bytes"] = key.trailing_bytes
+    return FileKind.PARAMS, facts
+
+
 def _table(container: Container) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "sections": [
@@ -149,4 +212,5 @@ _BINARY: Final[dict[bytes, Callable[[SourceFile], _Description]]] = {
     b"zkey": _describe_zkey,
     b"wtns": _describe_wtns,
     b"r1cs": _describe_r1cs,
+    pce.MAGIC: _describe_pce,
 }

@@ -173,6 +173,25 @@ class VerificationKey:
         return _dump(document)
 
 
+def public_lists(
+    document: Any, path: Path | str, curve: Curve | None, count: int | None, proofs: int
+) -> list[PublicSignals]:
+    """The public signals of several proofs, from decoded JSON: a list of lists, one a proof; of one proof also as in
+    public.json. Raises FormatError."""
+    if proofs == 1 and isinstance(document, list) and not any(isinstance(item, list) for item in document):
+        return [PublicSignals.from_document(document, path, curve, count)]
+    if not isinstance(document, list) or not all(isinstance(item, list) for item in document):
+        raise FormatError(path, f"holds no list of lists, expected the public signals of {proofs:,} proofs")
+    if len(document) != proofs:
+        raise FormatError(path, f"has the public signals of {len(document):,} proofs, expected those of {proofs:,}")
+    return [PublicSignals.from_document(item, path, curve, count) for item in document]
+
+
+def public_lists_json(publics: Sequence[PublicSignals]) -> str:
+    """What `public_lists` reads."""
+    return _dump([[str(value) for value in public.values] for public in publics])
+
+
 def _g1_json(point: G1Point) -> list[str]:
     return ["0", "1", "0"] if point == G1_INFINITY else [str(point[0]), str(point[1]), "1"]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,6 @@ from cuzk_engine.curves import SUPPORTED, Curve, curve_by_r, describe_prime
 from cuzk_engine.errors import FormatError
 from cuzk_engine.formats.container import Container, Cursor, FormatSpec
 from cuzk_engine.formats.source import COPY_BELOW, Bytes, BytesLike, SourceFile
-from cuzk_engine.formats.zkey import ZKey
 
 Limbs = npt.NDArray[np.uint64]
 
@@ -28,6 +27,17 @@ WTNS_SPEC: Final = FormatSpec(
     needed=(1, 2),
 )
 _CHUNK_ROWS: Final = 1 << 16  # bounds the temporary arrays of a check to a few MB
+
+
+class CircuitKey(Protocol):
+    """What a witness is held against."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def curve(self) -> Curve: ...
+    @property
+    def n_vars(self) -> int: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,17 +96,17 @@ class Witness:
         return tuple(int.from_bytes(row.tobytes(), "little") for row in self.raw[1 : n_public + 1])
 
 
-def check_witness(zkey: ZKey, witness: Witness) -> None:
+def check_witness(key: CircuitKey, witness: Witness) -> None:
     """Raises FormatError when the witness cannot belong to the key: another curve or another number of values."""
-    if witness.curve is not zkey.curve:
+    if witness.curve is not key.curve:
         raise FormatError(
             witness.path,
-            f"witness is for {witness.curve.title}, the key {zkey.path} for {zkey.curve.title}",
+            f"witness is for {witness.curve.title}, the key {key.path} for {key.curve.title}",
         )
-    if len(witness) != zkey.n_vars:
+    if len(witness) != key.n_vars:
         raise FormatError(
             witness.path,
-            f"witness has {len(witness):,} values, the circuit of the key {zkey.path} has {zkey.n_vars:,} signals",
+            f"witness has {len(witness):,} values, the circuit of the key {key.path} has {key.n_vars:,} signals",
         )
 
 

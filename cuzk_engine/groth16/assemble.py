@@ -21,8 +21,8 @@ from cuzk_engine import native
 from cuzk_engine.curves import Curve
 from cuzk_engine.formats.points import decode_g1, decode_g2
 from cuzk_engine.formats.proof import Proof
-from cuzk_engine.formats.zkey import ZKey
 from cuzk_engine.groth16.plan import Query
+from cuzk_engine.groth16.proving_key import KeyElements
 from cuzk_engine.native import Group, PointOp
 
 Randomness = Callable[[int], int]
@@ -43,16 +43,16 @@ class Blinding:
         return cls(below(curve.r), below(curve.r))
 
 
-def assemble(zkey: ZKey, sums: dict[Query, bytes], blinding: Blinding) -> Proof:
+def assemble(key: KeyElements, sums: dict[Query, bytes], blinding: Blinding) -> Proof:
     """The proof from the MSMs' results, one point a query."""
-    curve, (r, s) = zkey.curve, (blinding.r, blinding.s)
-    r_delta, s_delta, rs_delta = _multiples(curve, Group.G1, [zkey.delta1] * 3, [r, s, -r * s])
-    (s_delta2,) = _multiples(curve, Group.G2, [zkey.delta2], [s])
-    a = _sum(curve, Group.G1, zkey.alpha1, sums[Query.A], r_delta)
-    b1 = _sum(curve, Group.G1, zkey.beta1, sums[Query.B1], s_delta)
-    b2 = _sum(curve, Group.G2, zkey.beta2, sums[Query.B2], s_delta2)
+    curve, (r, s) = key.curve, (blinding.r, blinding.s)
+    r_delta, s_delta, rs_delta = _multiples(curve, Group.G1, [key.delta1] * 3, [r, s, -r * s])
+    (s_delta2,) = _multiples(curve, Group.G2, [key.delta2], [s])
+    a = add_points(curve, Group.G1, key.alpha1, sums[Query.A], r_delta)
+    b1 = add_points(curve, Group.G1, key.beta1, sums[Query.B1], s_delta)
+    b2 = add_points(curve, Group.G2, key.beta2, sums[Query.B2], s_delta2)
     s_a, r_b = _multiples(curve, Group.G1, [a, b1], [s, r])
-    c = _sum(curve, Group.G1, sums[Query.L], sums[Query.H], s_a, r_b, rs_delta)
+    c = add_points(curve, Group.G1, sums[Query.L], sums[Query.H], s_a, r_b, rs_delta)
     return Proof(curve, decode_g1(curve, a), decode_g2(curve, b2), decode_g1(curve, c))
 
 
@@ -63,7 +63,8 @@ def _multiples(curve: Curve, group: Group, points: Sequence[bytes], scalars: Seq
     return [row.tobytes() for row in np.split(out, len(points))]
 
 
-def _sum(curve: Curve, group: Group, *points: bytes) -> bytes:
+def add_points(curve: Curve, group: Group, *points: bytes) -> bytes:
+    """The sum of at least one point."""
     total = points[0]
     for point in points[1:]:
         out = native.aligned(len(total))

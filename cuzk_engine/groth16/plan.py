@@ -69,6 +69,10 @@ class CircuitSizes:
             return self.domain_size
         return self.n_vars - self.n_public - 1 if query is Query.L else self.n_vars
 
+    def launch_lengths(self, query: Query) -> tuple[int, ...]:
+        """The lengths, each once, of the MSMs that a query is summed by."""
+        return (self.query_length(query),)
+
     def point_bytes(self, query: Query) -> int:
         return self.curve.g2_bytes if query.group == 2 else self.curve.g1_bytes
 
@@ -117,7 +121,7 @@ def plan_partition(sizes: CircuitSizes, needs: Needs, *, evaluate_on_device: boo
     results = sum(sizes.point_bytes(query) for query in Query)
 
     def scratch(query: Query) -> int:
-        return needs.msm_scratch(sizes.curve, query.group, sizes.query_length(query))
+        return max(needs.msm_scratch(sizes.curve, query.group, n) for n in sizes.launch_lengths(query))
 
     queries = max(scratch(query) for query in Query if query is not Query.H)
     stages = {

@@ -15,6 +15,13 @@ namespace cuzk {
   X(points_check, int, \
     (int curve, int group, const void *points, uint64_t n, int check_subgroup, uint64_t *first_bad, int *fault, \
      Run &run)) \
+  X(points_decode, int, \
+    (int group, const void *encoded, uint64_t n, const void *present, uint64_t n_out, void *out, int check_subgroup, \
+     uint64_t *first_bad, int *fault, Run &run)) \
+  X(subgroup_check_scratch_bytes, uint64_t, (int curve, int group, uint64_t n, unsigned threads)) \
+  X(subgroup_check, int, \
+    (int curve, int group, const void *points, uint64_t n, const unsigned char *seed, int *all, void *scratch, \
+     Run &run)) \
   X(ntt_table, int, (int curve, uint32_t log_n, void *table, Run &run)) \
   X(ntt, int, (int curve, void *data, uint32_t log_n, int flags, const void *table, Run &run)) \
   X(coset_scale, int, (int curve, void *data, uint32_t log_n, int inverse, int reversed, Run &run)) \
@@ -26,6 +33,13 @@ namespace cuzk {
     (int curve, const void *entries, uint64_t n, const uint32_t *order, const void *w, uint64_t domain, void *a, \
      void *b, void *c, Run &run)) \
   X(h_join, int, (int curve, void *a, const void *b, const void *c, uint64_t n, Run &run)) \
+  X(csr_check, int, \
+    (int curve, const cuzk_csr *matrix, uint64_t rows, uint64_t n_vars, void *present, int *fault, \
+     uint64_t *first_bad, Run &run)) \
+  X(csr_evaluate, int, \
+    (int curve, const cuzk_csr *matrices, uint64_t rows, uint64_t inputs, const void *w, uint64_t domain, \
+     uint64_t stride, void *a, void *b, void *c, uint64_t *first_bad, Run &run)) \
+  X(quotient, int, (int curve, void *a, const void *b, const void *c, uint32_t log_n, const void *table, Run &run)) \
   X(msm_scratch_bytes, uint64_t, (int curve, int group, uint64_t n, unsigned threads)) \
   X(msm, int, \
     (int curve, int group, const void *points, const void *scalars, uint64_t n, void *out, void *scratch, \

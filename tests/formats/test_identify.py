@@ -77,8 +77,11 @@ def test_other_files(tmp_path, content, guess):
     assert description.fields == {"kind": "unknown", "bytes": len(content), "guess": guess}
 
 
-def test_a_binary_verification_key_is_not_known():
-    assert describe(SAPLING_OUTPUT / "verification.vk").kind is FileKind.UNKNOWN
+def test_binary_verification_key_and_proof():
+    facts = describe(SAPLING_OUTPUT / "verification.vk")
+    assert (facts.kind, facts.fields["curve"], facts.fields["public_signals"]) == (FileKind.VK, "bls12_381", 5)
+    facts = describe(SAPLING_OUTPUT / "proof.bin")
+    assert (facts.kind, facts.fields["proofs"]) == (FileKind.COMPRESSED_PROOF, 1)
 
 
 @pytest.mark.parametrize(
