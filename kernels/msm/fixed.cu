@@ -37,11 +37,3 @@ extern "C" __global__ void __launch_bounds__(128)
     affine(sum).store(out + (uint64_t)i * point_bytes);
   }
 }
-
-// Affine forms of n sums.
-extern "C" __global__ void __launch_bounds__(128) sums_to_affine(const char *sums, uint32_t n, char *out) {
-  const uint32_t i = (blockIdx.x * 128 + threadIdx.x) / Coordinate::lanes;
-  if (i >= n) return;
-  const char *p = sums + (uint64_t)i * sum_bytes;
-  affine(load_sum(p)).store(out + (uint64_t)i * point_bytes);
-}

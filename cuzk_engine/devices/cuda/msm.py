@@ -10,7 +10,7 @@ What is left at the end is the reduction of the last group.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import cupy
@@ -20,75 +20,11 @@ from cuzk_engine.curves import Curve
 from cuzk_engine.devices.cuda.compiler import Program
 from cuzk_engine.devices.cuda.fields import cpp_curve
 from cuzk_engine.devices.cuda.module import Kernels
+from cuzk_engine.devices.cuda.shape import LEVELS, SCAN_TILE, TILE, Shape, fold_steps, group_count, shape
 
-_TILE = 8192  # entries a block sorts; as in sort.cu
-_SCAN_TILE = 4096
 _FAN_IN_LOG = 4  # as in tasks_cuda.hpp
-_LEVELS = 7
-_LONGEST_PIECE = 64
-_LONG = 1 << 23  # points from which on the last reduction is short beside the whole
-_MANY = 1 << 20  # sums that keep a device busy eight at a time
 
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """How an MSM of ``n`` points is cut: windows of ``bits`` bits, tasks of at most ``longest`` entries."""
-
-    n: int
-    bits: int
-    windows: int
-    longest: int
-
-    @property
-    def buckets_log(self) -> int:
-        return self.bits - 1
-
-    @property
-    def buckets(self) -> int:
-        return self.windows << self.buckets_log
-
-    @property
-    def entries(self) -> int:
-        return self.n * self.windows
-
-    @property
-    def slots(self) -> int:
-        """Most partial sums of buckets longer than a task: a last, shorter one for each bucket."""
-        return self.entries // self.piece + self.entries // (self.longest + 1) + 1
-
-    @property
-    def piece(self) -> int:
-        """Most entries of a piece of a bucket longer than a task."""
-        return min(self.longest, _LONGEST_PIECE)
-
-    def groups(self, count: int) -> tuple[tuple[int, int], ...]:
-        """First window and number of windows of up to ``count`` groups, highest windows first, sizes falling."""
-        count = min(count, self.windows)
-        sizes = [(self.windows + k) // count for k in range(count)][::-1]
-        ends = [self.windows - sum(sizes[:k]) for k in range(count)]
-        return tuple((end - size, size) for end, size in zip(ends, sizes, strict=True))
-
-    @property
-    def low_bits(self) -> int:
-        """Bits of a bucket's number that the second partition of the sort goes by."""
-        return self.buckets_log // 2
-
-    @property
-    def segments(self) -> int:
-        """Parts of the first partition: windows times values of the high bits."""
-        return self.windows << (self.buckets_log - self.low_bits)
-
-
-def shape(curve: Curve, n: int, bits: int | None = None, longest: int | None = None) -> Shape:
-    """The window with the fewest multiplications: 10 an entry, 28 a bucket."""
-    order_bits = curve.r.bit_length()
-
-    def windows(c: int) -> int:
-        return -(-order_bits // c)
-
-    c = bits or min(range(8, 23), key=lambda k: windows(k) * (10 * n + (28 << (k - 1))))
-    average = n >> (c - 1)
-    return Shape(n, c, windows(c), longest or min(max(64, 2 * average), 1024))
+__all__ = ["Msm", "Shape", "shape"]
 
 
 class Msm:
@@ -116,7 +52,7 @@ class Msm:
         summing = (*options, f"-DCUZK_BLOCKS={2 if curve.limbs == 6 else 3}")
         self._merge, self._fold = Program("msm/merge.cu", summing), Program("msm/fold.cu", summing)
         self._bits, self._finish = Program("msm/bits.cu", options), Program("msm/finish.cu", options)
-        self._fixed = Program("msm/fixed.cu", options)
+        self._fixed, self._affine = Program("msm/fixed.cu", options), Program("msm/affine.cu", options)
         self._groups = groups
         # CUDA takes a priority out of its range as the nearest one in it.
         self._streams = [cupy.cuda.Stream(non_blocking=True, priority=min(k - 5, 0)) for k in range(groups or 2)]
@@ -124,7 +60,7 @@ class Msm:
     @property
     def programs(self) -> tuple[Program, ...]:
         """What `run` needs, for `Kernels.prepare`."""
-        sums = (self._accumulate, self._merge, self._fold, self._bits, self._finish)
+        sums = (self._accumulate, self._merge, self._fold, self._bits, self._finish, self._affine)
         return (*sums, self._digits, self._sort, self._tasks)
 
     # ---- the phases ----
@@ -140,7 +76,7 @@ class Msm:
     def _scan(self, data: Any) -> Any:
         """Exclusive prefix sums in place; returns the total, an array of one."""
         n = data.size
-        blocks = -(-n // _SCAN_TILE)
+        blocks = -(-n // SCAN_TILE)
         sums = cupy.empty(blocks + 1, dtype=np.uint32)
         self._kernels.launch(self._sort, "scan_tiles", blocks, 256, (data, np.uint64(n), sums))
         self._kernels.launch(self._sort, "scan_sums", 1, 1024, (sums, np.uint32(blocks)))
@@ -151,7 +87,7 @@ class Msm:
         """Entries (point index, sign in bit 31) ordered by window and bucket, and where those of each bucket begin
         and end."""
         launch, program = self._kernels.launch, self._sort
-        tiles = -(-form.n // _TILE)
+        tiles = -(-form.n // TILE)
         low, segments = form.low_bits, form.segments
         bins = segments // form.windows
         counts = cupy.empty(segments * tiles, dtype=np.uint32)
@@ -162,19 +98,19 @@ class Msm:
         keys = cupy.empty(form.entries, dtype=np.uint16)
         values = cupy.empty(form.entries, dtype=np.uint32)
         scattered = (digits, *words, counts, keys, values, np.uint32(reversed_bits))
-        launch(program, "sort_scatter", grid, 512, scattered, shared=4 * (64 + 2 * bins + 2 * _TILE))
+        launch(program, "sort_scatter", grid, 512, scattered, shared=4 * (64 + 2 * bins + 2 * TILE))
         starts = cupy.empty(segments + 1, dtype=np.uint32)
         first_tiles = cupy.empty(segments + 1, dtype=np.uint32)
         segmented = (counts, np.uint32(tiles), total, np.uint32(segments), starts, first_tiles)
         launch(program, "sort_segments", 1, 1024, segmented)
-        most_tiles = form.entries // _TILE + segments
+        most_tiles = form.entries // TILE + segments
         begin = cupy.zeros(form.buckets, dtype=np.uint32)
         common = (starts, first_tiles, np.uint32(segments), np.uint32(1 << low))
         launch(program, "bucket_count", most_tiles, 512, (keys, *common, begin), shared=4 << low)
         self._scan(begin)
         end = begin.copy()
         out = cupy.empty(form.entries, dtype=np.uint32)
-        shared = 4 * (64 + (2 << low)) + 6 * _TILE
+        shared = 4 * (64 + (2 << low)) + 6 * TILE
         launch(program, "bucket_scatter", most_tiles, 512, (keys, values, *common, end, out), shared=shared)
         return out, begin, end
 
@@ -182,13 +118,13 @@ class Msm:
         """Tasks, the counters (tasks, slots, long buckets, 0, groups of each level) and the groups of each level, of
         the buckets of ``form``'s windows."""
         launch, program = self._kernels.launch, self._tasks
-        counters = cupy.zeros(form.longest + 1 + 4 + _LEVELS + 1, dtype=np.uint32)
-        totals, histogram = counters[: 4 + _LEVELS + 1], counters[4 + _LEVELS + 1 :]
+        counters = cupy.zeros(form.longest + 1 + 4 + LEVELS + 1, dtype=np.uint32)
+        totals, histogram = counters[: 4 + LEVELS + 1], counters[4 + LEVELS + 1 :]
         most_long = form.entries // (form.longest + 1) + 1
-        long_buckets = cupy.empty((most_long, 4 + _LEVELS), dtype=np.uint32)
+        long_buckets = cupy.empty((most_long, 4 + LEVELS), dtype=np.uint32)
         tasks = cupy.empty((form.buckets + form.slots, 3), dtype=np.uint32)
         pitch = form.slots // 2 + 1
-        groups = cupy.empty((_LEVELS, pitch, 4), dtype=np.uint32)
+        groups = cupy.empty((LEVELS, pitch, 4), dtype=np.uint32)
         buckets, longest = np.uint32(form.buckets), np.uint32(form.longest)
         launch(
             program,
@@ -211,7 +147,7 @@ class Msm:
         grid = -(-most * self._lanes // 128)
         self._kernels.launch(self._accumulate, "msm_accumulate", grid, 128, (tasks, totals, values, points, sums))
         pieces, level = -(-form.n // form.piece), 0
-        while pieces > 1 and level < _LEVELS:
+        while pieces > 1 and level < LEVELS:
             most = min(form.slots // 2 + 1, form.slots >> (_FAN_IN_LOG * level) | 1)
             grid = min(-(-most * self._lanes // 128), 132 * 16)
             self._kernels.launch(self._merge, "msm_merge", grid, 128, (groups[level], totals[4 + level :], sums))
@@ -223,7 +159,7 @@ class Msm:
         and independent threads are many."""
         data, sizes, left = [sums, sums], [form.buckets] * 2, [column_log, row_log]
         while any(left):
-            steps = [min(x, 3 if n >= _MANY else 2) for x, n in zip(left, sizes, strict=True)]
+            steps = fold_steps(left, sizes)
             words: list[Any] = []
             out = list(data)
             for k in range(2):
@@ -283,7 +219,7 @@ class Msm:
         values, begin, end = self.sort(digits, form, reversed_bits)
         del digits
         parts = []
-        for first, count in form.groups(self._groups or (2 if n < _LONG else 1)):
+        for first, count in form.groups(self._groups or group_count(n)):
             part = replace(form, windows=count)
             inside = slice(first << form.buckets_log, (first + count) << form.buckets_log)
             sums = cupy.empty((part.buckets + part.slots) * self.sum_bytes, dtype=np.uint8)
@@ -312,8 +248,12 @@ class Msm:
         """Plain affine coordinates of a sum: (x, y) in G1, (x0, x1, y0, y1) in G2; zeros for infinity. Waits for the
         device."""
         out = cupy.empty(self.point_bytes, dtype=np.uint8)
-        self._kernels.launch(self._fixed, "sums_to_affine", 1, 128, (total, np.uint32(1), out))
+        self.write_affine(total, out)
         return self.plain(out)[0]
+
+    def write_affine(self, total: Any, out: Any) -> None:
+        """Enqueues the affine form of a sum, Montgomery form, into ``out`` (point_bytes)."""
+        self._kernels.launch(self._affine, "sums_to_affine", 1, 128, (total, np.uint32(1), out))
 
     def plain(self, points: Any) -> list[tuple[int, ...]]:
         """Affine points on the device as plain integers."""

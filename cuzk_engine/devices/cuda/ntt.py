@@ -12,9 +12,11 @@ from cuzk_engine.curves import Curve
 from cuzk_engine.devices.cuda.compiler import Program
 from cuzk_engine.devices.cuda.fields import cpp_curve
 from cuzk_engine.devices.cuda.module import Kernels
+from cuzk_engine.devices.cuda.shape import table_rows
 
 INVERSE, COSET, SCALE_TABLE, SCALE_CONSTANT = 1, 2, 4, 8
 MAX_LOG = 28
+_ROOTS = 31
 _NON_RESIDUE = 5  # the smallest of both fields, counted from 2
 
 
@@ -55,35 +57,47 @@ def to_limbs(values: list[int], limbs: int = 4) -> np.ndarray[Any, np.dtype[np.u
 
 
 class Ntt:
-    """Transforms of sizes up to 2^log_n of one curve's Fr. The table takes 32 * 2^log_n bytes.
+    """Transforms of sizes up to 2^log_n of one curve's Fr. The table takes `table_rows(log_n)` rows of 32 bytes: in
+    ``table`` where that is given, else from CuPy's allocator.
 
     Vectors are contiguous uint64 arrays of shape (n, 4) or (batch, n, 4), Montgomery or plain form (the transform is
     linear; the twiddles are in Montgomery form), changed in place.
     """
 
     def __init__(
-        self, kernels: Kernels, curve: Curve, log_n: int, threads: int = 512, blocks: int = 2, each: int = 2
+        self,
+        kernels: Kernels,
+        curve: Curve,
+        log_n: int,
+        threads: int = 512,
+        blocks: int = 2,
+        each: int = 2,
+        table: Any | None = None,
     ) -> None:
         if not 0 <= log_n <= MAX_LOG:
             raise ValueError(f"transform of size 2^{log_n}: 2^0 to 2^{MAX_LOG} are supported")
         self._kernels, self._curve, self.log_n, self._each = kernels, curve, log_n, each
-        self.program = Program(
-            "ntt/ntt.cu",
-            (
-                f"-DCUZK_FIELD={cpp_curve(curve)}Fr",
-                f"-DCUZK_NTT_THREADS={threads}",
-                f"-DCUZK_NTT_BLOCKS={blocks}",
-                f"-DCUZK_NTT_EACH={each}",
-            ),
-        )
-        self.table = cupy.empty((1 << log_n, 4), dtype=np.uint64)
-        roots = [root_of_unity(curve, min(j + 2, curve.two_adicity)) for j in range(31)]
-        self._launch_flat("ntt_table", (self.table, self._constants(roots), np.uint64(1 << log_n)), 1 << log_n)
-        self._inverse_sizes = self._constants([pow(1 << k, -1, curve.r) for k in range(MAX_LOG + 1)])
+        self.program = self.program_for(curve, threads, blocks, each)
+        whole = cupy.empty((table_rows(log_n), 4), dtype=np.uint64) if table is None else table
+        self.table, constants = whole[: 1 << log_n], whole[1 << log_n :]
+        r, radix = curve.r, 1 << 256
+        roots = [root_of_unity(curve, min(j + 2, curve.two_adicity)) for j in range(_ROOTS)]
+        inverses = [pow(1 << k, -1, r) for k in range(MAX_LOG + 1)]
+        values = to_limbs([v * radix % r for v in roots + inverses])
+        constants[: len(values)].set(values, stream=cupy.cuda.get_current_stream())
+        self._inverse_sizes = constants[_ROOTS:]
+        self._launch_flat("ntt_table", (self.table, constants, np.uint64(1 << log_n)), 1 << log_n)
 
-    def _constants(self, values: list[int]) -> Any:
-        radix = 1 << 256
-        return cupy.asarray(to_limbs([v * radix % self._curve.r for v in values]))
+    @staticmethod
+    def program_for(curve: Curve, threads: int = 512, blocks: int = 2, each: int = 2) -> Program:
+        """``each``: the logarithm of how many elements a thread holds."""
+        options = (
+            f"-DCUZK_FIELD={cpp_curve(curve)}Fr",
+            f"-DCUZK_NTT_THREADS={threads}",
+            f"-DCUZK_NTT_BLOCKS={blocks}",
+            f"-DCUZK_NTT_EACH={each}",
+        )
+        return Program("ntt/ntt.cu", options)
 
     def _launch_flat(self, name: str, arguments: tuple[Any, ...], n: int, batch: int = 1) -> None:
         self._kernels.launch(self.program, name, (min(-(-n // 256), 132 * 16), batch), 256, arguments)

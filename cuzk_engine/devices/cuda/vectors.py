@@ -40,7 +40,7 @@ class Matrices:
 class Vectors:
     def __init__(self, kernels: Kernels, curve: Curve) -> None:
         self._kernels, self._curve = kernels, curve
-        self._program = Program("groth16/vectors.cu", (f"-DCUZK_FIELD={cpp_curve(curve)}Fr",))
+        self.program = Program("groth16/vectors.cu", (f"-DCUZK_FIELD={cpp_curve(curve)}Fr",))
 
     def prepare(self, section: Any, domain: int, n_vars: int) -> Matrices:
         """Section 4 of a zkey, shape (n, 44) uint8, in any order, to rows. Raises ValueError for an entry out of
@@ -48,7 +48,8 @@ class Vectors:
         r = self._curve.r
         if n_vars > _MOST_SIGNALS:
             raise ValueError(f"{n_vars} signals: at most {_MOST_SIGNALS} are supported")
-        words = cupy.asarray(np.ascontiguousarray(section)).view(np.uint32).reshape(-1, 11)
+        on_device = section if isinstance(section, cupy.ndarray) else cupy.asarray(np.ascontiguousarray(section))
+        words = on_device.view(np.uint32).reshape(-1, 11)
         matrix, row, signal = words[:, 0], words[:, 1], words[:, 2]
         values = cupy.ascontiguousarray(words[:, 3:]).view(np.uint64)
         bad = (matrix > 1) | (row >= domain) | (signal >= n_vars)
@@ -81,19 +82,19 @@ class Vectors:
             cupy.flatnonzero(longest > _LONGEST_ROW).astype(np.uint32),
         )
 
-    def evaluate(self, matrices: Matrices, witness: Any, reversed_order: bool = False) -> Any:
+    def evaluate(self, matrices: Matrices, witness: Any, reversed_order: bool = False, out: Any | None = None) -> Any:
         """(3, rows, 4): a, b, c in Montgomery form, in bit-reversed order on request. ``witness``: (n_vars, 4),
-        plain."""
-        out = cupy.empty((3, matrices.rows, 4), dtype=np.uint64)
+        plain. ``out``: three arrays (rows, 4) to write to instead."""
+        out = cupy.empty((3, matrices.rows, 4), dtype=np.uint64) if out is None else out
         w = fields.field_op(self._kernels, self._curve, "Fr", fields.TO_MONT, witness)
         bits = np.uint32(matrices.rows.bit_length() - 1 if reversed_order else 0)
         m = matrices
         common = (m.starts, m.entries, m.places, m.coefficients, w, np.uint32(m.rows))
         grid = min(-(-m.rows // 128), 132 * 32)
         launch = self._kernels.launch
-        launch(self._program, "evaluate_rows", grid, 128, (*common, np.uint32(_LONGEST_ROW), bits, *out))
+        launch(self.program, "evaluate_rows", grid, 128, (*common, np.uint32(_LONGEST_ROW), bits, *out))
         if m.long_rows.size:
-            launch(self._program, "evaluate_long", m.long_rows.size, 128, (*common, m.long_rows, bits, *out))
+            launch(self.program, "evaluate_long", m.long_rows.size, 128, (*common, m.long_rows, bits, *out))
         return out
 
     def quotient_scalars(self, transform: Ntt, abc: Any, reversed_order: bool = False) -> Any:
@@ -107,6 +108,11 @@ class Vectors:
             transform.coset_extend(abc, scale=False)
         single = pow(n, -1, r)
         factors = cupy.asarray(to_limbs([single * single % r, single]))
-        grid = min(-(-n // 128), 132 * 32)
-        self._kernels.launch(self._program, "h_join", grid, 128, (*abc, factors, np.uint64(n)))
+        self.join(abc[0], abc[1], abc[2], factors)
         return abc[0]
+
+    def join(self, a: Any, b: Any, c: Any, factors: Any) -> None:
+        """a = a∘b·f − c·g, leaving Montgomery form; ``factors``: f and g, plain, (2, 4)."""
+        n = a.shape[0]
+        grid = min(-(-n // 128), 132 * 32)
+        self._kernels.launch(self.program, "h_join", grid, 128, (a, b, c, factors, np.uint64(n)))
