@@ -14,164 +14,61 @@ import hashlib
 import os
 import sysconfig
 import threading
-from collections.abc import Iterator
-from ctypes import POINTER, c_char_p, c_int, c_int64, c_uint32, c_uint64, c_void_p
-from dataclasses import dataclass
-from enum import IntEnum, IntFlag
+from ctypes import c_char_p, c_int, c_uint32, c_uint64, c_void_p
 from pathlib import Path
-from typing import Any, Final, TypeAlias
-
-import numpy as np
-import numpy.typing as npt
+from typing import Final
 
 from cuzk_engine.curves import Curve
-from cuzk_engine.errors import CancelledError, NativeLibraryError
+from cuzk_engine.errors import NativeLibraryError
+from cuzk_engine.native_call import (
+    Call,
+    CoefficientFacts,
+    Data,
+    Field,
+    FieldOp,
+    Group,
+    NativeCallError,
+    NativeSpan,
+    NttFlags,
+    PointFault,
+    PointOp,
+    PointProblem,
+    Signatures,
+    SpanKind,
+    Status,
+    aligned,
+)
+from cuzk_engine.native_call import pointer as _pointer
+from cuzk_engine.native_call import reference as _call
 from cuzk_engine.native_csr import CSR_SIGNATURES, CsrFunctions
+from cuzk_engine.native_setup import SETUP_SIGNATURES, SetupFunctions
 
-Data: TypeAlias = Any
-"""A C-contiguous NumPy array, an object with the buffer protocol, an address, or None for a null pointer."""
+__all__ = [
+    "Call",
+    "CoefficientFacts",
+    "Data",
+    "Field",
+    "FieldOp",
+    "Group",
+    "NativeCallError",
+    "NativeLibrary",
+    "NativeSpan",
+    "NttFlags",
+    "PointFault",
+    "PointOp",
+    "PointProblem",
+    "SpanKind",
+    "Status",
+    "aligned",
+    "library",
+]
 
 LIBRARY_NAME: Final = "libcuzk_native.so"
 LIBRARY_VARIABLE: Final = "CUZK_NATIVE_LIBRARY"
 """Environment variable: the library's path, instead of the installed one (a build with sanitizers, say)."""
 
 
-class Field(IntEnum):
-    FR = 0
-    FQ = 1
-    FQ2 = 2
-
-
-class Group(IntEnum):
-    G1 = 1
-    G2 = 2
-
-
-class FieldOp(IntEnum):
-    ADD = 0
-    SUB = 1
-    MUL = 2
-    SQR = 3
-    NEG = 4
-    INV = 5
-    TO_MONT = 6
-    FROM_MONT = 7
-
-
-class PointOp(IntEnum):
-    ADD = 0
-    DOUBLE = 1
-    NEG = 2
-    MUL = 3
-
-
-class PointFault(IntEnum):
-    COORDINATE = 1
-    OFF_CURVE = 2
-    SUBGROUP = 3
-    FLAGS = 4
-    INFINITY = 5
-
-
-class NttFlags(IntFlag):
-    FORWARD = 0
-    INVERSE = 1
-    IN_REVERSED = 2
-    OUT_REVERSED = 4
-
-
-class SpanKind(IntEnum):
-    MSM_DIGITS = 1
-    MSM_ACCUMULATE = 2
-    MSM_REDUCE = 3
-    NTT = 4
-    COSET = 5
-    SPMV = 6
-    POINTWISE = 7
-    CHECK = 8
-    PAIRING = 9
-
-
-class Status(IntEnum):
-    OK = 0
-    ARGUMENT = 1
-    SCRATCH = 2
-    CANCELLED = 3
-    DATA = 4
-
-
-class NativeCallError(Exception):
-    """A call broke the contract of cuzk.h: a fault of the program, not of its user."""
-
-    def __init__(self, function: str, status: Status) -> None:
-        self.function, self.status = function, status
-        super().__init__(f"{function}: {status.name.lower()} refused")
-
-
-@dataclass(frozen=True, slots=True)
-class NativeSpan:
-    """One phase of a call; CLOCK_MONOTONIC nanoseconds."""
-
-    kind: SpanKind
-    detail: int
-    start_ns: int
-    end_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class PointProblem:
-    """The first point that is not what it must be."""
-
-    index: int
-    fault: PointFault
-
-
-@dataclass(frozen=True, slots=True)
-class CoefficientFacts:
-    """What a scan of section 4 of a zkey found."""
-
-    is_sorted: bool
-    nonzeros_a: int
-    nonzeros_b: int
-
-
-class _Span(ctypes.Structure):
-    _fields_ = (("start_ns", c_int64), ("end_ns", c_int64), ("kind", c_uint32), ("detail", c_uint32))
-
-
-class _Call(ctypes.Structure):
-    _fields_ = (
-        ("threads", c_uint32),
-        ("flags", c_uint32),
-        ("cancel", c_void_p),
-        ("spans", POINTER(_Span)),
-        ("span_capacity", c_uint32),
-        ("span_count", c_uint32),
-    )
-
-
-class Call:
-    """How one native call runs, and afterwards what happened in it. Not for two calls at once."""
-
-    def __init__(self, threads: int = 0, cancel_address: int = 0, span_capacity: int = 64) -> None:
-        """``threads`` 0: all processors of the affinity mask. ``cancel_address``: an int32 that turns non-zero."""
-        self._spans = (_Span * span_capacity)()
-        self._call = _Call(threads, 0, cancel_address or None, self._spans, span_capacity, 0)
-
-    @property
-    def reference(self) -> Any:
-        return ctypes.byref(self._call)
-
-    def spans(self) -> list[NativeSpan]:
-        """Phases of the last call, in order of their end."""
-        return list(self._iterate())
-
-    def _iterate(self) -> Iterator[NativeSpan]:
-        for span in self._spans[: self._call.span_count]:
-            yield NativeSpan(SpanKind(span.kind), span.detail, span.start_ns, span.end_ns)
-
-
-class NativeLibrary(CsrFunctions):
+class NativeLibrary(CsrFunctions, SetupFunctions):
     """Every function of ``cuzk.h``, by its name without ``cuzk_``.
 
     A cancelled call raises CancelledError; arguments or scratch that the library refuses raise NativeCallError.
@@ -179,15 +76,7 @@ class NativeLibrary(CsrFunctions):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._dll = ctypes.CDLL(str(path))
-        for name, (result, arguments) in _SIGNATURES.items():
-            function = getattr(self._dll, f"cuzk_{name}")
-            function.restype = result
-            function.argtypes = arguments
-
-    def number(self, name: str, *arguments: int) -> int:
-        """Calls a function that returns a number."""
-        return int(getattr(self._dll, f"cuzk_{name}")(*arguments))
+        super().__init__(ctypes.CDLL(str(path)), _SIGNATURES)
 
     # ---- library ----
 
@@ -384,18 +273,9 @@ class NativeLibrary(CsrFunctions):
         """e(p, q): 12 plain Fq coefficients."""
         self._run("pairing", curve.id, _pointer(p), _pointer(q), _pointer(out), _call(call))
 
-    def _run(self, name: str, *arguments: Any) -> bool:
-        """True for CUZK_OK, False for CUZK_E_DATA."""
-        status = Status(getattr(self._dll, f"cuzk_{name}")(*arguments))
-        if status is Status.CANCELLED:
-            raise CancelledError("cancelled")
-        if status in (Status.ARGUMENT, Status.SCRATCH):
-            raise NativeCallError(f"cuzk_{name}", status)
-        return status is Status.OK
-
 
 _P = c_void_p
-_SIGNATURES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
+_SIGNATURES: Final[Signatures] = {
     "source_hash": (c_char_p, ()),
     "isa": (c_char_p, ()),
     "isa_available": (c_char_p, ()),
@@ -420,6 +300,7 @@ _SIGNATURES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "pairing_check": (c_int, (c_int, _P, _P, c_uint64, _P, _P)),
     "pairing": (c_int, (c_int, _P, _P, _P, _P)),
     **CSR_SIGNATURES,
+    **SETUP_SIGNATURES,
 }
 
 
@@ -484,24 +365,3 @@ def source_hash(folder: Path) -> str:
         digest.update(encoded)
         digest.update(data)
     return digest.hexdigest()
-
-
-def aligned(nbytes: int) -> npt.NDArray[np.uint8]:
-    """Fresh memory at a multiple of 64, as vectors and scratch need it; not zeroed."""
-    memory = np.empty(nbytes + 64, np.uint8)
-    start = -memory.ctypes.data % 64
-    return memory[start : start + nbytes]
-
-
-def _call(call: Call | None) -> Any:
-    return None if call is None else call.reference
-
-
-def _pointer(data: Data) -> int | None:
-    if data is None or isinstance(data, int):
-        return data
-    if isinstance(data, np.ndarray):
-        if not data.flags.c_contiguous:
-            raise ValueError("the library needs a contiguous array")
-        return int(data.ctypes.data)
-    return int(np.frombuffer(data, np.uint8).ctypes.data)

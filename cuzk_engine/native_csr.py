@@ -10,14 +10,20 @@ from collections.abc import Sequence
 from ctypes import c_int, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final
-
-import numpy as np
+from typing import Final
 
 from cuzk_engine.curves import Curve
-
-if TYPE_CHECKING:
-    from cuzk_engine.native import Call, Data, Group, PointProblem
+from cuzk_engine.native_call import (
+    Call,
+    Data,
+    Group,
+    NativeCalls,
+    PointFault,
+    PointProblem,
+    Signatures,
+    pointer,
+    reference,
+)
 
 
 class CsrFault(IntEnum):
@@ -49,16 +55,8 @@ class _Csr(ctypes.Structure):
     _fields_ = (("rows", c_void_p), ("columns", c_void_p), ("values", c_void_p), ("terms", c_uint64))
 
 
-class CsrFunctions:
+class CsrFunctions(NativeCalls):
     """The part of ``native.NativeLibrary`` that this module describes."""
-
-    def _run(self, name: str, *arguments: Any) -> bool:
-        """True for CUZK_OK, False for CUZK_E_DATA."""
-        raise NotImplementedError
-
-    def number(self, name: str, *arguments: int) -> int:
-        """Calls a function that returns a number."""
-        raise NotImplementedError
 
     def points_decode(
         self,
@@ -75,11 +73,11 @@ class CsrFunctions:
         """n encoded points to n_out affine ones in ``out`` (None: checked only); the first bad one, None when all are
         good. ``present``: bits, least significant first, of the places that have a point; None: all."""
         bad, fault = c_uint64(), c_int()
-        arguments = (_address(encoded), n, _address(present), n_out, _address(out), int(check_subgroup))
+        arguments = (pointer(encoded), n, pointer(present), n_out, pointer(out), int(check_subgroup))
         fine = self._run(
-            "points_decode", curve.id, group, *arguments, ctypes.byref(bad), ctypes.byref(fault), _reference(call)
+            "points_decode", curve.id, group, *arguments, ctypes.byref(bad), ctypes.byref(fault), reference(call)
         )
-        return None if fine else _point_problem(bad.value, fault.value)
+        return None if fine else PointProblem(bad.value, PointFault(fault.value))
 
     def subgroup_check_scratch_bytes(self, curve: Curve, group: Group, n: int, threads: int = 0) -> int:
         return self.number("subgroup_check_scratch_bytes", curve.id, group, n, threads)
@@ -100,8 +98,8 @@ class CsrFunctions:
         if len(seed) != 32:
             raise ValueError(f"a seed of {len(seed)} bytes, expected 32")
         found = c_int()
-        arguments = (_address(points), n, _address(seed), ctypes.byref(found), _address(scratch), scratch_bytes)
-        self._run("subgroup_check", curve.id, group, *arguments, _reference(call))
+        arguments = (pointer(points), n, pointer(seed), ctypes.byref(found), pointer(scratch), scratch_bytes)
+        self._run("subgroup_check", curve.id, group, *arguments, reference(call))
         return bool(found.value)
 
     def csr_check(
@@ -116,10 +114,10 @@ class CsrFunctions:
             ctypes.byref(structure),
             rows,
             n_vars,
-            _address(present),
+            pointer(present),
             ctypes.byref(fault),
             ctypes.byref(bad),
-            _reference(call),
+            reference(call),
         )
         return None if fine else CsrProblem(CsrFault(fault.value), bad.value)
 
@@ -146,14 +144,14 @@ class CsrFunctions:
             structures,
             rows,
             inputs,
-            _address(w),
+            pointer(w),
             domain,
             stride,
-            _address(a),
-            _address(b),
-            _address(c),
+            pointer(a),
+            pointer(b),
+            pointer(c),
             ctypes.byref(bad),
-            _reference(call),
+            reference(call),
         )
         return None if fine else bad.value
 
@@ -161,11 +159,11 @@ class CsrFunctions:
         self, curve: Curve, a: Data, b: Data, c: Data, log_n: int, table: Data, call: Call | None = None
     ) -> None:
         """a = the plain coefficients of (a b - c) / (X^n - 1), from values on the odd coset."""
-        self._run("quotient", curve.id, _address(a), _address(b), _address(c), log_n, _address(table), _reference(call))
+        self._run("quotient", curve.id, pointer(a), pointer(b), pointer(c), log_n, pointer(table), reference(call))
 
 
 _P = c_void_p
-CSR_SIGNATURES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
+CSR_SIGNATURES: Final[Signatures] = {
     "points_decode": (c_int, (c_int, c_int, _P, c_uint64, _P, c_uint64, _P, c_int, _P, _P, _P)),
     "subgroup_check_scratch_bytes": (c_uint64, (c_int, c_int, c_uint64, c_uint32)),
     "subgroup_check": (c_int, (c_int, c_int, _P, c_uint64, _P, _P, _P, c_uint64, _P)),
@@ -175,24 +173,5 @@ CSR_SIGNATURES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
 }
 
 
-def _point_problem(index: int, fault: int) -> PointProblem:
-    from cuzk_engine.native import PointFault, PointProblem  # which imports this module
-
-    return PointProblem(index, PointFault(fault))
-
-
 def _structure(matrix: Csr) -> _Csr:
-    return _Csr(_address(matrix.row_ptr), _address(matrix.columns), _address(matrix.values), matrix.terms)
-
-
-def _address(data: Data) -> int | None:
-    if data is None or isinstance(data, int):
-        return data
-    array = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
-    if not array.flags.c_contiguous:
-        raise ValueError("the library needs a contiguous array")
-    return int(array.ctypes.data)
-
-
-def _reference(call: Call | None) -> object:
-    return None if call is None else call.reference
+    return _Csr(pointer(matrix.row_ptr), pointer(matrix.columns), pointer(matrix.values), matrix.terms)

@@ -23,6 +23,7 @@ from cuzk_gui.models.session import Session
 
 HISTORY_NS: Final = 60_000_000_000
 _POLL_S: Final = 1.0
+_CIRCUITS_S: Final = 2.0  # between two looks at the list of circuits
 _POLL_STREAMING_S: Final = 10.0
 _APPLY_S: Final = 0.010
 _LAG_NS: Final = 120_000_000
@@ -66,6 +67,9 @@ class Controller(QObject):
         self._mine: set[str] = set()
         self._waiting: list[Proof] = []
         self._tail_shown = False
+        self._stream_fault = ""
+        self._circuits_due = False
+        self._next_circuits = 0.0
         self.closed = False
 
     # ---- time ----
@@ -106,6 +110,9 @@ class Controller(QObject):
                     self._set_engine(identity=self.session.identity)
                 self._look_at_jobs(item.jobs)
         now = time.monotonic()
+        if self._circuits_due and now >= self._next_circuits:
+            self._circuits_due, self._next_circuits = False, now + _CIRCUITS_S
+            self.refresh_circuits()
         if now >= self._next_poll and not self._polling:
             self._poll()
         return changed
@@ -155,6 +162,9 @@ class Controller(QObject):
     def _see_status(self, status: DaemonStatus) -> None:
         self._set_engine(status=status)
         answering = status.state in (ProcessState.READY, ProcessState.DRAINING)
+        fault, self._stream_fault = self._stream_fault, ""
+        if fault and answering:  # else the state says it
+            self.noticed.emit(_sentence(fault), Tone.WARN)
         if answering and not self._bridge.streaming and not self.engine.asked:
             self._begin_stream(status)
         if status.state is ProcessState.CRASHED and not self._tail_shown:
@@ -178,8 +188,8 @@ class Controller(QObject):
     def _stream_ended(self, reason: str) -> None:
         self._end_stream()
         self._next_poll = 0.0
-        if reason and not self.engine.asked:
-            self.noticed.emit(_sentence(reason), Tone.WARN)
+        if not self.engine.asked:
+            self._stream_fault = reason
 
     def _end_stream(self) -> None:
         if self.session.identity is not None or self._bridge.streaming:
@@ -195,9 +205,11 @@ class Controller(QObject):
         path = status.log_path
 
         def shown(lines: list[LogEntry]) -> None:
-            self.session.log.add(LogEntry("", "ERROR", f"the engine ended; the end of {path}:"))
+            there = set(self.session.log.entries)
+            self.session.log.add(LogEntry("", "ERROR", f"the engine ended; what else is at the end of {path}:"))
             for line in lines:
-                self.session.log.add(line)
+                if line not in there:
+                    self.session.log.add(line)
             self.session.version += 1
 
         self._bridge.call(lambda: tail_of_file(path), shown, lambda _: None)
@@ -273,7 +285,10 @@ class Controller(QObject):
 
     def _look_at_jobs(self, jobs: object) -> None:
         for job in jobs:  # type: ignore[attr-defined]
-            if job.id not in self._mine or not getattr(job.state, "ended", False):
+            ended = bool(getattr(job.state, "ended", False))
+            if ended or all(job.circuit_id != circuit.id for circuit in self.circuits):
+                self._circuits_due = True  # used just now, or registered by somebody else
+            if job.id not in self._mine or not ended:
                 continue
             self._mine.discard(job.id)
             name = job_words.title(job)
@@ -305,7 +320,9 @@ class Controller(QObject):
 
     def register(self, key: str) -> None:
         def registered(circuit: CircuitInfo) -> None:
-            self.noticed.emit(f"Registered {circuit.name}: {circuit.curve}, domain {circuit.domain_size:,}.", Tone.GOOD)
+            self.noticed.emit(
+                f"Registered {circuit.name}: {words.curve(circuit.curve)}, domain {circuit.domain_size:,}.", Tone.GOOD
+            )
             self.refresh_circuits()
 
         self._bridge.ask(lambda c: c.register_circuit(key), registered, self._complain)

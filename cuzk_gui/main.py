@@ -38,7 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--demo",
         metavar="FOLDER",
-        help="the demo circuit at hand; without a display: prove it and leave proof and picture in FOLDER",
+        help="without a display: prove the demo circuit without a window, and leave the proof and a picture in FOLDER",
     )
     return parser
 

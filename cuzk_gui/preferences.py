@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
-from PySide6.QtCore import QByteArray, QSettings, QStandardPaths
+from PySide6.QtCore import QByteArray, QDir, QSettings, QStandardPaths
 
 from cuzk_gui.theme import ThemeChoice
 
@@ -62,8 +62,8 @@ class Preferences:
         self._settings.setValue("log_level", value)
 
     def folder(self, name: str) -> str:
-        """The folder that a file dialog was last used in."""
-        return self._text(f"folders/{name}")
+        """The folder that a file dialog was last used in, at first the user's own."""
+        return self._text(f"folders/{name}") or QDir.homePath()
 
     def set_folder(self, name: str, folder: str) -> None:
         self._settings.setValue(f"folders/{name}", folder)

@@ -32,6 +32,7 @@ from cuzk_gui.controller import Controller, Proof
 from cuzk_gui.engine import Engine
 from cuzk_gui.menu import WindowMenu
 from cuzk_gui.models import words
+from cuzk_gui.models.jobs import elapsed_ns
 from cuzk_gui.models.process import Tone
 from cuzk_gui.models.session import Session
 from cuzk_gui.models.view import TimeView
@@ -113,6 +114,7 @@ class MainWindow(QMainWindow):
         for widget in (self._left(), self.centre, self.detail):
             self.columns.addWidget(widget)
         self.columns.setStretchFactor(1, 1)
+        self.centre.setMinimumWidth(480)
         self.detail.setMinimumWidth(220)
         for splitter in (self.centre, self.columns):
             splitter.setChildrenCollapsible(False)
@@ -186,7 +188,7 @@ class MainWindow(QMainWindow):
         outer = QVBoxLayout(panel)
         outer.setContentsMargins(1, 1, 1, 1)
         outer.addWidget(self.left)
-        panel.setMinimumWidth(270)
+        panel.setMinimumWidth(290)
         return panel
 
     def _connect(self) -> None:
@@ -207,6 +209,7 @@ class MainWindow(QMainWindow):
         self.jobs.hide_asked.connect(self.session.jobs.hide)
         self.detail.cancel_asked.connect(control.cancel)
         self.detail.save_asked.connect(self.save_proof)
+        self.detail.charts_asked.connect(self.show_in_charts)
         self.detail.demo_asked.connect(self.prove_demo)
         self.detail.prove_asked.connect(self.prove)
         self.log.level_chosen.connect(lambda level: setattr(self.preferences, "log_level", level))
@@ -252,11 +255,7 @@ class MainWindow(QMainWindow):
         if not self.jobs.selected and len(self.session.jobs):
             self.jobs.select(self.session.jobs.order[0])
         self._show_job()
-        self.log.say_source(
-            f"engine · {words.plain(self.session.log_path, 200)}"
-            if self.session.log_path
-            else "engine · kept after a crash"
-        )
+        self.log.say_source(words.plain(self.session.log_path, 200) if self.session.log_path else "of the engine")
 
     def _show_job(self) -> None:
         job = self.session.jobs.get(self.jobs.selected) if self.jobs.selected else None
@@ -319,6 +318,17 @@ class MainWindow(QMainWindow):
     def _save_selected(self) -> None:
         if self.jobs.selected:
             self.save_proof(self.jobs.selected)
+
+    def show_in_charts(self, job_id: str) -> None:
+        """Moves the time axis to the job, from its start to its end or to now."""
+        job = self.session.jobs.get(job_id)
+        if job is None or not job.started_unix_ns:
+            return
+        if job.device in self.session.device_ids():
+            self.select_device(job.device)
+        start = self.session.seconds(job.started_unix_ns - self.session.wall_offset_ns)
+        length = max(elapsed_ns(job, time.time_ns()) / 1e9, 1e-3)
+        self.scene.view.show(start - 0.06 * length, start + 1.06 * length)
 
     def save_proof(self, job_id: str) -> None:
         """Asks for a folder, then writes proof.json and public.json there."""
@@ -401,7 +411,7 @@ class MainWindow(QMainWindow):
         geometry = self.preferences.state("geometry")
         if geometry is not None:
             self.restoreGeometry(geometry)
-        left, right = min(max(self.width() * 0.215, 280), 330), min(max(self.width() * 0.19, 225), 300)
+        left, right = min(max(self.width() * 0.215, 290), 330), min(max(self.width() * 0.19, 225), 300)
         self.columns.setSizes([round(left), round(self.width() - left - right), round(right)])
         self.left.setSizes([560, 260])
         self.centre.setSizes([700, 150])

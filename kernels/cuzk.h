@@ -186,6 +186,42 @@ int cuzk_pairing_check(int curve, const void *p, const void *q, uint64_t n, int 
  * c0.c0.c0, c0.c0.c1, c0.c1.c0, ... c1.c2.c1. */
 int cuzk_pairing(int curve, const void *p, const void *q, void *out, cuzk_call *call);
 
+/* ---- fixed base: many multiples of one point ---- */
+/* window: bits of a digit, 2..16; a multiple costs one addition for each of about 255 / window digits, the table holds
+ * 2^(window - 1) points for each. */
+uint64_t cuzk_fixed_base_table_bytes(int curve, int group, uint32_t window);
+uint64_t cuzk_fixed_base_scratch_bytes(int curve, int group, uint32_t window, uint32_t threads);
+int cuzk_fixed_base_table(int curve, int group, const void *point, uint32_t window, void *table, void *scratch,
+                          uint64_t scratch_bytes, cuzk_call *call);
+/* out[i] = scalars[i] * point, affine; scalars plain. CUZK_E_DATA and the lowest *first_bad when one is not below r. */
+int cuzk_fixed_base_multiply(int curve, int group, const void *table, uint32_t window, const void *scalars, uint64_t n,
+                             void *out, void *scratch, uint64_t scratch_bytes, uint64_t *first_bad, cuzk_call *call);
+
+/* ---- key generation: Fr, Montgomery form unless said otherwise ---- */
+/* out[i] = first * x^i. */
+int cuzk_fr_powers(int curve, const void *x, const void *first, uint64_t n, void *out, cuzk_call *call);
+/* out[0] = x^2 + k, out[i] = out[i-1]^2 + k; one thread. */
+int cuzk_fr_chain(int curve, const void *x, const void *k, uint64_t n, void *out, cuzk_call *call);
+/* out[i] = k * w^j / (x - w^j), j = begin + i: for w of order m and k = (x^m - 1) / m the values at x of the Lagrange basis
+ * of the domain of w. CUZK_E_DATA when x is one of these w^j. */
+int cuzk_fr_lagrange(int curve, const void *w, const void *x, const void *k, uint64_t begin, uint64_t n, void *out,
+                     cuzk_call *call);
+/* out[i] = k[0] * a[i] + k[1] * b[i] + k[2] * c[i]: plain where a, b, c are plain; out may be one of them. */
+int cuzk_fr_combine(int curve, void *out, const void *a, const void *b, const void *c, const void *k, uint64_t n,
+                    cuzk_call *call);
+/* Section 2 of an .r1cs file, of `constraints` rows over `wires` wires. */
+/* Structure, wires and coefficients; terms[0..2] counts the terms of A, B, C. CUZK_E_DATA with the number of the first bad
+ * row, or `constraints` when bytes are left over. */
+int cuzk_r1cs_check(int curve, const void *section, uint64_t bytes, uint64_t constraints, uint64_t wires, uint64_t terms[3],
+                    uint64_t *first_bad, cuzk_call *call);
+/* a[s] = sum over all rows i of A[i][s] * basis[i], plain, and so b and c; `wires` elements each, written whole. */
+int cuzk_r1cs_columns(int curve, const void *section, uint64_t bytes, uint64_t constraints, uint64_t wires, const void *basis,
+                      void *a, void *b, void *c, cuzk_call *call);
+/* Entries of section 4 of a zkey for as many whole rows as `capacity` entries hold, from *row, which starts at *offset of
+ * the section; both go on (from 0, 0). *count entries were written; CUZK_E_SCRATCH when not even one row has room. */
+int cuzk_r1cs_coefficients(int curve, const void *section, uint64_t bytes, uint64_t constraints, uint64_t *offset,
+                           uint64_t *row, void *entries, uint64_t capacity, uint64_t *count, cuzk_call *call);
+
 #if defined(__GNUC__)
 #pragma GCC visibility pop
 #endif

@@ -10,6 +10,7 @@ import logging
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -35,6 +36,14 @@ hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=20_000)
 hypothesis.settings.load_profile("default")
 
 ExpectedLogs = Callable[..., None]
+
+GUARDED_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def pytest_configure() -> None:
+    # A shell starts what it runs in the background with SIGINT ignored, and so would be what the tests interrupt.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -120,6 +129,18 @@ def guard_threads() -> Iterator[None]:
     names = [thread.name for thread in leaked if thread.is_alive()]
     if names:
         pytest.fail(f"the test left threads running: {', '.join(names)}", pytrace=False)
+
+
+@pytest.fixture(autouse=True)
+def guard_signals() -> Iterator[None]:
+    """Fail a test that leaves a signal handled in another way, which every process started later would inherit."""
+    before = {number: signal.getsignal(number) for number in GUARDED_SIGNALS}
+    yield
+    changed = [number.name for number, handler in before.items() if signal.getsignal(number) is not handler]
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    if changed:
+        pytest.fail(f"the test left signals handled in another way: {', '.join(changed)}", pytrace=False)
 
 
 @pytest.fixture

@@ -23,6 +23,10 @@ LEAKS = """
     conftest.GRACE_S = 0.05
     kept = []
 
+    def test_signal():
+        import signal
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
     def test_thread():
         kept.append(threading.Event())
         threading.Thread(target=kept[0].wait, args=(60,), name="forgotten", daemon=True).start()
@@ -76,6 +80,7 @@ LEAKS = """
 
 # The line that the summary has for each of them.
 COMPLAINTS = [
+    "ERROR *::test_signal - *left signals handled in another way: SIGINT*",
     "ERROR *::test_thread - *left threads running: forgotten*",
     "ERROR *::test_child - *left processes running: *of the test*",
     "ERROR *::test_detached_process - *left processes running: *sleep 60*",
@@ -145,7 +150,7 @@ def run_inside(pytester: pytest.Pytester, source: str) -> pytest.RunResult:
 def test_every_leak_fails_its_test(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     result = run_inside(pytester, LEAKS)
-    result.assert_outcomes(passed=9, errors=9, failed=3)
+    result.assert_outcomes(passed=10, errors=10, failed=3)
     result.stdout.fnmatch_lines_random(COMPLAINTS + REASONS)
 
 

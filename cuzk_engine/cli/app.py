@@ -16,11 +16,11 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "app", help="open the window", description="Opens the window.", allow_abbrev=False
     )
+    parser.add_argument("--start", action="store_true", help="start the engine if it does not run")
     parser.add_argument(
         "--demo",
         metavar="FOLDER",
-        help="start the engine with the demo circuit; without a display do the same without a window, and leave the "
-        "proof and a picture in FOLDER",
+        help="without a display: prove the demo circuit without a window, and leave the proof and a picture in FOLDER",
     )
     return parser
 
@@ -32,6 +32,7 @@ def run(args: argparse.Namespace) -> int:
         raise CuzkError(
             f"the window cannot be loaded: {error}; `cuzk prove` and `cuzk daemon` work without it"
         ) from error
-    arguments = [] if args.demo is None else ["--demo", args.demo]
+    arguments = ["--start"] if args.start else []
+    arguments += [] if args.demo is None else ["--demo", args.demo]
     code: int = window.main(arguments)
     return code

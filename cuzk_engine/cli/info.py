@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         say_json({"path": description.path, **description.fields, **({"memory": memory} if memory else {})})
     else:
         say("\n".join(_lines(description, memory)))
-    return 0
+    return 1 if description.kind is FileKind.UNKNOWN else 0
 
 
 def estimate(key: Path, device: Device, *, bellperson: bool = False) -> dict[str, Any]:

@@ -28,6 +28,8 @@ COMMANDS: Final = {
     "prove": "make a proof, verify it, write it",
     "verify": "check a proof",
     "info": "say what a file holds",
+    "setup": "make a proving key for development",
+    "workload": "write a circuit, key and witness to measure with",
 }
 
 INTERRUPTED: Final = 130

@@ -50,7 +50,7 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
         "--circuit", metavar="CIRCUIT", type=Path, help="constraint system (r1cs or pce) of a bellperson key"
     )
     parser.add_argument("--device", metavar="auto|cpu|cuda:N", default="auto", help="where to prove (auto)")
-    parser.add_argument("--daemon", metavar="ADDR", help="have the engine at ADDR (127.0.0.1:9820) prove")
+    parser.add_argument("--daemon", metavar="ADDR", help="have the engine at ADDR prove, as 127.0.0.1:9820")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
 

@@ -210,10 +210,20 @@ class JobManager:
             self._positions = self._queue.positions(self._clock())
         return self._positions.get(job_id, 0)
 
+    def next_change(self, job: JobRecord) -> asyncio.Event:
+        """What the next change of an active job sets; set already for one that has ended.
+
+        Ask for it before looking at the job: a change while what was seen is being sent is not missed then.
+        """
+        if job.state.ended:
+            ended = asyncio.Event()
+            ended.set()
+            return ended
+        return self._events.setdefault(job.id, asyncio.Event())
+
     async def changes(self, job: JobRecord) -> None:
         """Waits for the next change of an active job; returns at once for one that has ended."""
-        if not job.state.ended:
-            await self._events.setdefault(job.id, asyncio.Event()).wait()
+        await self.next_change(job).wait()
 
     @property
     def queued(self) -> int:

@@ -94,11 +94,12 @@ class JobsService(rpc.JobsServicer):
     async def Watch(self, request: Any, context: Any) -> AsyncIterator[pb.Job]:  # noqa: N802
         job = self._jobs.get(request.id)
         while True:
+            changed = self._jobs.next_change(job)
             info = self._jobs.info(job)
             yield job_to_wire(info)
             if info.state.ended:
                 return
-            await self._jobs.changes(job)
+            await changed.wait()
 
     @unary
     async def Get(self, request: Any, context: Any) -> pb.Job:  # noqa: N802

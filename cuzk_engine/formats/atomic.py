@@ -13,20 +13,30 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Final, NoReturn, Self
+from typing import Final, NoReturn, Protocol, Self, TypeAlias
 
 from cuzk_engine.errors import CuzkError
 from cuzk_engine.formats.source import reason
+
+
+class Sink(Protocol):
+    """Where a file's data goes, piece by piece; a binary file is one."""
+
+    def write(self, data: bytes | memoryview, /) -> object: ...
+
+
+Producer: TypeAlias = Callable[[Sink], None]
+"""Writes a file's data, for what is too large to be held at once."""
 
 _OWN_DESCRIPTOR: Final = re.compile(r"/dev/fd/([0-9]{1,6})|/proc/self/fd/([0-9]{1,6})", re.ASCII)
 _STANDARD: Final = {"/dev/stdout": 1, "/dev/stderr": 2}
 
 
-def write_atomically(path: Path | str, data: bytes | str, *, mode: int | None = None) -> None:
-    """Writes `data` (text as UTF-8) to `path`, all or nothing.
+def write_atomically(path: Path | str, data: bytes | str | Producer, *, mode: int | None = None) -> None:
+    """Writes `data` (text as UTF-8, or what a producer writes) to `path`, all or nothing.
 
     `mode` are the permission bits; without it an existing file keeps its own and a new one follows the umask. A
     symbolic link stays, and what it leads to is replaced. Raises CuzkError, one line that names the path.
@@ -45,9 +55,9 @@ def write_all_atomically(files: Mapping[Path | str, bytes | str], *, mode: int |
 class PendingFile:
     """Data on the disk beside its target, to be put in place by `commit` and thrown away by the end of the block."""
 
-    def __init__(self, path: Path | str, data: bytes | str, *, mode: int | None = None) -> None:
+    def __init__(self, path: Path | str, data: bytes | str | Producer, *, mode: int | None = None) -> None:
         self._path = os.fspath(path)
-        self._data = data.encode("utf-8") if isinstance(data, str) else data
+        self._data: bytes | Producer = data.encode("utf-8") if isinstance(data, str) else data
         self._mode = mode
         self._target: str | None = None  # None: written directly
         self._temporary: str | None = None
@@ -107,7 +117,7 @@ class PendingFile:
         self._temporary = name
         descriptor = os.open(name, flags, 0o666 if mode is None else 0o600)
         try:
-            _write_fully(descriptor, self._data)
+            _produce(descriptor, self._data)
             if mode is not None:
                 os.fchmod(descriptor, mode)
             os.fsync(descriptor)
@@ -140,21 +150,38 @@ def _own_descriptor(path: str) -> int | None:
     return int(match[1] or match[2]) if match else None
 
 
-def _write_directly(path: str, data: bytes) -> None:
+def _write_directly(path: str, data: bytes | Producer) -> None:
     own = _own_descriptor(path)
     if own is not None:
-        _write_fully(own, data)
+        _produce(own, data)
         return
     # O_NONBLOCK: a pipe without a reader is an error at once instead of a wait.
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         os.set_blocking(descriptor, True)
-        _write_fully(descriptor, data)
+        _produce(descriptor, data)
     finally:
         os.close(descriptor)
 
 
-def _write_fully(descriptor: int, data: bytes) -> None:
+def _produce(descriptor: int, data: bytes | Producer) -> None:
+    if callable(data):
+        data(_Descriptor(descriptor))
+    else:
+        _write_fully(descriptor, data)
+
+
+class _Descriptor:
+    """Writes at once: a buffer would have to be written out after an interruption, too, which a full pipe prevents."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def write(self, data: bytes | memoryview, /) -> None:
+        _write_fully(self._descriptor, data)
+
+
+def _write_fully(descriptor: int, data: bytes | memoryview) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]

@@ -84,9 +84,7 @@ class R1cs:
 
     @classmethod
     def from_source(cls, source: SourceFile) -> R1cs:
-        container = Container.parse(source, R1CS_SPEC)
-        header = read_header(container)
-        _refuse_custom_gates(container)
+        container, header = open_header(source)
         system = cls(source, header, container.view(2), _find_starts(container, header.n_constraints))
         system._check_terms()
         return system
@@ -176,6 +174,14 @@ def first_unsatisfied(r1cs: R1cs, witness: Witness) -> int | None:
         if (a * b - c) % header.curve.r:
             return number
     return None
+
+
+def open_header(source: SourceFile) -> tuple[Container, R1csHeader]:
+    """The table of sections and the header; the rows are not looked at."""
+    container = Container.parse(source, R1CS_SPEC)
+    header = read_header(container)
+    _refuse_custom_gates(container)
+    return container, header
 
 
 def read_header(container: Container) -> R1csHeader:

@@ -17,6 +17,7 @@ from cuzk_gui.theme import ui_font
 
 Row = tuple[str | int | float, ...]
 LegendEntry = tuple[str, str]  # (name, colour)
+_MARK_ROWS = 3  # texts of marks that are close to each other stand above each other
 
 
 class Legend(QWidget):
@@ -40,6 +41,12 @@ class Legend(QWidget):
             self.setAccessibleName(f"Legend: {names}")
             self._fit()
             self.update()
+
+    @property
+    def line_width(self) -> float:
+        """Pixels that all names take on one line."""
+        metrics = QFontMetricsF(self.font())
+        return sum(30 + metrics.horizontalAdvance(name) for name, _ in self._entries)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         self._fit()
@@ -92,13 +99,19 @@ class Chart(QFrame):
         self.header.setContentsMargins(14, 8, 12, 2)
         self.header.setSpacing(14)
         self.header.addWidget(self._title)
+        self._gap = QWidget()  # in the legend's place while that has a line of its own
+        self._gap.hide()
+        self.header.addWidget(self._gap, 1)
         self.header.addWidget(self._legend, 1)
         self.header.addWidget(self._note)
         self.plot = Plot(scene, self._paint, bottom_axis=bottom_axis)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(1, 0, 4, 6)
         layout.setSpacing(0)
+        self._legend_line = QHBoxLayout()  # of its own, where the title's line has no room
+        self._legend_line.setContentsMargins(14, 0, 12, 2)
         layout.addLayout(self.header)
+        layout.addLayout(self._legend_line)
         layout.addWidget(self.plot, 1)
         self.plot.setAccessibleName(f"{self.title}, chart")
         self.plot.setAccessibleDescription("The same content as a table: View, Show as table")
@@ -128,6 +141,26 @@ class Chart(QFrame):
 
     # ---- shared ----
 
+    def _place_legend(self) -> None:
+        """Beside the title, or on a line of its own where it would have to be cut."""
+        own = not self._gap.isHidden()
+        items = [item for i in range(self.header.count()) if (item := self.header.itemAt(i)) is not None]
+        taken = sum(
+            item.sizeHint().width() + self.header.spacing()
+            for item in items
+            if not item.isEmpty() and item.widget() not in (self._gap, self._legend)
+        )
+        room = self.width() - taken - (90 if own else 30)  # the place shall not change with every new text
+        if (self._legend.line_width > room) == own:
+            return
+        if own:
+            self._legend_line.removeWidget(self._legend)
+            self.header.insertWidget(2, self._legend, 1)
+        else:
+            self.header.removeWidget(self._legend)
+            self._legend_line.addWidget(self._legend)
+        self._gap.setVisible(not own)
+
     def area(self) -> Area:
         rect = self.plot.layer.boundingRect()
         return Area(rect.width(), rect.height(), self.scene.start_ns, max(1, round(self.scene.view.width * 1e9)))
@@ -135,6 +168,7 @@ class Chart(QFrame):
     def refresh(self) -> None:
         """Asks for a repaint; texts change only when their content does."""
         self._legend.show_entries(self.legend())
+        self._place_legend()
         note = self.note()
         if note != self._note.text():
             self._note.setText(note)
@@ -174,7 +208,7 @@ class Chart(QFrame):
         end = area.start_ns + area.span_ns
         painter.setFont(ui_font(11))
         metrics = QFontMetricsF(painter.font())
-        taken = -1.0
+        taken = [-1.0] * _MARK_ROWS  # the right end of the last text of each row, lowest first
         for mark in session.marks:
             if not area.start_ns <= mark.time_ns <= end or mark.device not in ("", self.scene.device):
                 continue
@@ -185,9 +219,10 @@ class Chart(QFrame):
                 text = words.plain(mark.text, 48)
                 wide = metrics.horizontalAdvance(text) + 12
                 left = min(max(x - wide / 2, 0.0), area.width - wide)
-                if left > taken:
-                    self._pill(painter, QRectF(left, area.height - 19, wide, 17), text)
-                    taken = left + wide + 4
+                row = next((row for row, end in enumerate(taken) if left > end), None)
+                if row is not None and area.height > 19 * (row + 2):
+                    self._pill(painter, QRectF(left, area.height - 19 * (row + 1), wide, 17), text)
+                    taken[row] = left + wide + 4
         for incident in session.incidents:
             if not area.start_ns <= incident.time_ns <= end or incident.device not in ("", self.scene.device):
                 continue

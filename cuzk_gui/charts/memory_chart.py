@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from PySide6.QtCore import QPointF, QRectF, Qt
-from PySide6.QtGui import QBrush, QColor, QPainter, QPen
+from PySide6.QtGui import QBrush, QColor, QPainter, QPen, QPolygonF
 
 from cuzk_gui.charts.chart import Chart, LegendEntry, Row, swatch, tooltip
 from cuzk_gui.charts.paint import Area
@@ -16,10 +16,12 @@ from cuzk_gui.models.columns import Array
 from cuzk_gui.models.memory import PURPOSES
 from cuzk_gui.models.view import nice_step
 from cuzk_gui.theme import ui_font
-from cuzk_gui.widgets.controls import Segmented
+from cuzk_gui.widgets.controls import Segmented, label
 
 _TO_CAPACITY = 0.2  # above this share of the capacity the whole device is shown unless somebody chose otherwise
-_ENGINE, _DEVICE = "engine", "device"
+_USE, _CAPACITY = "engine use", "capacity"
+_BREAK = 24  # pixels above the scale where the axis is broken and the capacity drawn
+_MOST_IDLE = 8.0  # a level that stands still is shown no smaller than this part of the scale
 
 
 class MemoryChart(Chart):
@@ -28,12 +30,21 @@ class MemoryChart(Chart):
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
-        self.scale = Segmented((_ENGINE, _DEVICE), "Scale of the memory chart")
-        self.scale.setToolTip("What the engine holds, or the whole memory of the device with other processes")
+        self.scale = Segmented((_USE, _CAPACITY), "Scale of the memory chart")
+        tip = (
+            "<p><b>engine use</b>: the scale ends at what the engine holds; the capacity is drawn above a broken "
+            "axis.</p><p><b>capacity</b>: the scale ends at the memory of the device, other processes included.</p>"
+        )
+        self.scale.setToolTip(tip)
         self.scale.chosen.connect(self._scale_chosen)
         self._scale_to: str | None = None
-        self.header.insertWidget(2, self.scale)
-        self._top = 1.0
+        name = label("Scale to", "muted")
+        name.setToolTip(tip)
+        self.header.insertWidget(3, name)
+        self.header.insertWidget(4, self.scale)
+        self._top = 1.0  # bytes at the upper edge
+        self._scale_end = 1.0  # bytes where the scale ends: below the edge when the axis is broken
+        self._busy_peak = (scene.device, 0.0)
         self._unit = ("MiB", float(2**20))
 
     def note(self) -> str:
@@ -46,7 +57,7 @@ class MemoryChart(Chart):
             return ()
         held = timeline.memory.seen
         shown = [(name, colours.purpose(name)) for name, seen in zip(PURPOSES, held, strict=True) if seen]
-        if self.scale.value == _DEVICE and timeline.samples.latest("memory_other"):
+        if self.scale.value == _CAPACITY and timeline.samples.latest("memory_other"):
             shown.append(("other processes", colours.purpose("processes")))
         return shown
 
@@ -63,7 +74,8 @@ class MemoryChart(Chart):
         totals = values.sum(axis=1) if len(values) else np.zeros(0)
         starts, stops, others = timeline.samples.steps("memory_other", area.start_ns, known_ns)
         peak = float(totals[known].max()) if known.any() else 0.0
-        whole = self._scale(peak, peak + (float(others.max()) if len(others) else 0.0), capacity)
+        own = self._steady(peak, float(totals[known].min()) if known.any() else 0.0)
+        whole = self._scale(area, own, peak + (float(others.max()) if len(others) else 0.0), capacity)
         self._grid(painter, area)
         self._unknown(painter, area, times, ends, known)
         self._purposes(painter, area, times, ends, values, known)
@@ -78,27 +90,38 @@ class MemoryChart(Chart):
         self._scale_to = choice
         self.refresh()
 
-    def _scale(self, own: float, together: float, capacity: int | None) -> bool:
+    def _steady(self, peak: float, least: float) -> float:
+        """The peak that the scale is made for: while the level stands still, the last peak of work, so that the scale
+        stays and what an idle engine holds does not fill the chart."""
+        device, busy = self._busy_peak
+        if device != self.scene.device or peak > least or peak > busy:
+            self._busy_peak = (self.scene.device, peak)
+            return peak
+        return min(busy, peak * _MOST_IDLE)
+
+    def _scale(self, area: Area, own: float, together: float, capacity: int | None) -> bool:
         """Sets the range from the peaks in view; whether the whole device is shown."""
-        whole = self._scale_to == _DEVICE
+        whole = self._scale_to == _CAPACITY
         if self._scale_to is None and capacity is not None:
             whole = own > _TO_CAPACITY * capacity or together > 0.9 * capacity
-        self.scale.set_value(_DEVICE if whole else _ENGINE)
+        self.scale.set_value(_CAPACITY if whole else _USE)
         target = max(own * 1.12, 2.0**20)
         if whole:
             target = max(together * 1.05, (capacity or 0) * 1.08, 2.0**20)
         self._unit = words.binary_unit(target)
         step = nice_step(target / self._unit[1], 5) * self._unit[1]
-        top = target if whole else float(np.ceil(target / step) * step)
-        self._top = top
-        count = int(top / step + 1e-9)
+        end = target if whole else float(np.ceil(target / step) * step)
+        self._scale_end = self._top = end
+        if capacity and capacity > end and area.height > 2 * _BREAK:
+            self._top = end * area.height / (area.height - _BREAK)
         self._step = step
-        self.set_ticks([(i * step, f"{i * step / self._unit[1]:g}") for i in range(count + 1)], 0.0, top)
+        count = int(end / step + 1e-9)
+        self.set_ticks([(i * step, f"{i * step / self._unit[1]:g}") for i in range(count + 1)], 0.0, self._top)
         return whole
 
     def _grid(self, painter: QPainter, area: Area) -> None:
         painter.setPen(QPen(QColor(self.scene.colours.grid), 1))
-        for i in range(int(self._top / self._step + 1e-9) + 1):
+        for i in range(int(self._scale_end / self._step + 1e-9) + 1):
             y = min(float(self._y(area, np.float64(i * self._step))), area.height - 1)
             painter.drawLine(QPointF(0, y), QPointF(area.width, y))
 
@@ -162,15 +185,18 @@ class MemoryChart(Chart):
             return
         colours = self.scene.colours
         painter.setFont(ui_font(11))
-        if capacity <= self._top:
-            y = float(self._y(area, np.float64(capacity)))
-            painter.setPen(QPen(QColor(colours.bad), 1.5))
-            painter.drawLine(QPointF(0, y), QPointF(area.width, y))
-            painter.drawText(QPointF(6, y - 4 if y > 16 else y + 13), f"capacity {words.size(capacity)}")
-        else:
-            painter.setPen(QColor(colours.faint))
-            rect = QRectF(0, 1, area.width - 4, 16)
-            painter.drawText(rect, Qt.AlignmentFlag.AlignRight, f"capacity {words.size(capacity)} ↑")
+        text = f"capacity {words.size(capacity)}"
+        y = float(self._y(area, np.float64(capacity)))
+        if capacity > self._scale_end:  # above the break of the axis
+            text += ", above the break: not to scale"
+            y = 2.0
+            x = np.arange(0.0, area.width + 6, 6.0)
+            height = np.where(np.arange(len(x)) % 2, 17.0, 21.0)
+            painter.setPen(QPen(QColor(colours.faint), 1))
+            painter.drawPolyline(QPolygonF([QPointF(a, b) for a, b in zip(x, height, strict=True)]))
+        painter.setPen(QPen(QColor(colours.bad), 1.5))
+        painter.drawLine(QPointF(0, y), QPointF(area.width, y))
+        painter.drawText(QPointF(6, y - 4 if y > 16 else y + 13), text)
 
     def describe(self, position: QPointF, area: Area) -> str | None:
         timeline = self.scene.timeline
@@ -188,11 +214,16 @@ class MemoryChart(Chart):
         _, stops, others = timeline.samples.steps("memory_other", time_ns, time_ns + 1)
         if len(others) and stops[-1] >= time_ns:
             pairs.insert(0, (swatch(colours.purpose("processes"), "other processes"), words.size(others[-1])))
-        pairs.append(("together", words.size_of(sum(held.values()), self.scene.capacity)))
+        pairs.append(("the engine together", words.size_of(sum(held.values()), self.scene.capacity)))
         return tooltip(clock, pairs)
 
     def columns(self) -> Sequence[str]:
-        return ("Time", *(f"{name}, bytes" for name in PURPOSES), "Together, bytes")
+        return ("Time", *(f"{PURPOSES[i]}, bytes" for i in self._held()), "Together, bytes")
+
+    def _held(self) -> list[int]:
+        """The purposes that this device has ever held, as columns of the series."""
+        timeline = self.scene.timeline
+        return [int(i) for i in np.flatnonzero(timeline.memory.seen)] if timeline else []
 
     def rows(self, limit: int) -> list[Row]:
         timeline = self.scene.timeline
@@ -201,10 +232,11 @@ class MemoryChart(Chart):
         end = min(self.scene.known_ns, self.scene.end_ns)
         times, values, known = timeline.memory.steps(self.scene.start_ns, end, 1.0)
         found: list[Row] = []
+        shown = self._held()
         for time_ns, row, seen in list(zip(times, values, known, strict=True))[-limit:]:
             moment = words.clock(int(time_ns) + self.scene.session.wall_offset_ns)
             if seen:
-                found.append((moment, *(int(v) for v in row), int(row.sum())))
+                found.append((moment, *(int(row[i]) for i in shown), int(row.sum())))
             else:
-                found.append((moment, *([words.UNKNOWN] * (len(PURPOSES) + 1))))
+                found.append((moment, *([words.UNKNOWN] * (len(shown) + 1))))
         return found

@@ -69,6 +69,7 @@ class Overview(QWidget):
         fill.setAlphaF(0.22)
         painter.fillRect(shown, fill)
         painter.setPen(QPen(QColor(colours.accent), 1))
+        painter.setBrush(Qt.BrushStyle.NoBrush)  # the bars have left theirs
         painter.drawRect(shown.adjusted(0.5, 0.5, -0.5, -0.5))
 
     def mousePressEvent(self, event: QMouseEvent) -> None:

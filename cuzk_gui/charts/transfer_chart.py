@@ -28,7 +28,7 @@ class TransferChart(Chart):
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
-        self._up = self._down = 1e6
+        self._up = self._down = 1e9
 
     def note(self) -> str:
         return "GB/s"
@@ -91,8 +91,9 @@ class TransferChart(Chart):
         return start, start + level.width, rate, group
 
     def _scale(self, up: float, down: float) -> None:
-        self._up = max(up * 1.1, down * 0.3, 1e6)
-        self._down = max(down * 1.1, self._up * 0.3)
+        if up or down > self._down:  # without an upload in view the scale stays
+            self._up = max(up * 1.1, down * 0.3, 1e6)
+            self._down = max(down * 1.1, self._up * 0.3)
         step = nice_step((self._up + self._down) / 1e9, 4) * 1e9
         high, low = int(self._up / step), int(self._down / step)
         self._tick_values = [(i * step, f"{abs(i * step) / 1e9:g}") for i in range(-low, high + 1)]

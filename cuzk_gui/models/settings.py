@@ -20,12 +20,17 @@ _WHY_INERT: Final = {
 
 
 def inert_note(key: str, device: DeviceDescription) -> str:
-    """Why a setting makes no difference on a device, one sentence; "" when it does make one."""
+    """That a setting makes no difference on a device; "" when it does make one."""
     if key not in device.inert_settings:
         return ""
-    where = "the CPU device" if device.kind == "cpu" else device.id
-    why = _WHY_INERT.get(key) if device.kind == "cpu" else None
-    return f"makes no difference on {where}" + (f": {why}" if why else "")
+    return f"makes no difference on {'the CPU device' if device.kind == 'cpu' else device.id}"
+
+
+def inert_reason(key: str, device: DeviceDescription) -> str:
+    """The note with its reason, one sentence."""
+    note = inert_note(key, device)
+    why = _WHY_INERT.get(key) if note and device.kind == "cpu" else None
+    return f"{note}: {why}" if why else note
 
 
 class SettingsModel:

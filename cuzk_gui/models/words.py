@@ -8,6 +8,7 @@ from typing import Final
 
 UNKNOWN: Final = "–"
 _BINARY: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_CURVES: Final = {"bn128": "BN254", "bn254": "BN254", "bls12381": "BLS12-381"}
 _RATES: Final = ("B/s", "kB/s", "MB/s", "GB/s", "TB/s")
 
 
@@ -16,6 +17,11 @@ def plain(text: str, limit: int = 300) -> str:
     line = "".join(c if c.isprintable() else " " for c in text[: 4 * limit])
     line = " ".join(line.split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def curve(name: str) -> str:
+    """The usual name of a curve: "BN254" for snarkjs's "bn128"."""
+    return _CURVES.get(name, plain(name, 30))
 
 
 def size(value: float | None) -> str:

@@ -78,8 +78,8 @@ class EngineBanner(Strip):
 
 
 class Notice(Strip):
-    """The newest answer or fault, over the lower edge of the window; goes after a while or by its button. Never modal,
-    and nothing moves when it comes.
+    """The newest answer or fault, in the lower right corner of the window, where it covers least; goes after a while or
+    by its button. Never modal, and nothing moves when it comes.
     """
 
     def __init__(self, theme: Theme, parent: QWidget) -> None:
@@ -108,7 +108,7 @@ class Notice(Strip):
         assert parent is not None
         beside = self.button.sizeHint().width() + 50
         wanted = self.label.fontMetrics().horizontalAdvance(self.label.text()) + beside
-        width = min(max(wanted, 320), parent.width() - 80, 900)
+        width = min(max(wanted, 320), 360)
         text_height = self.label.heightForWidth(width - beside)
         self.setFixedSize(width, max(text_height, self.button.sizeHint().height()) + 14)
-        self.move((parent.width() - width) // 2, parent.height() - self.height() - 24)
+        self.move(parent.width() - width - 20, parent.height() - self.height() - 20)

@@ -17,7 +17,8 @@ class CloseDialog(QDialog):
         self.setWindowTitle("Close the window")
         self.choice = OnClose.KEEP
         jobs = "" if not busy else f" It has {busy} unfinished {'job' if busy == 1 else 'jobs'}."
-        text = label(f"The engine is running.{jobs} Shall it go on without the window?", "")
+        kept = "" if not busy else " If it stops, it ends what runs and keeps the rest for its next start."
+        text = label(f"The engine is running.{jobs} Shall it go on without the window?{kept}", "")
         text.setWordWrap(True)
         self.remember = Switch(theme, "Remember, and do not ask again")
         self.remember.setChecked(True)

@@ -179,12 +179,15 @@ class ShareBar(QWidget):
 
 
 class ElidedLabel(QLabel):
-    """A label that cuts its text to its width; the whole text is its tooltip when cut."""
+    """A label that cuts its text to its width; the whole text is its tooltip when cut. ``natural``: it asks for the
+    width of its text, and is cut only where that is not to be had; else it takes what is left."""
 
-    def __init__(self, text: str = "") -> None:
+    def __init__(self, text: str = "", *, natural: bool = False) -> None:
         super().__init__()
         self._whole = ""
-        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        self._natural = natural
+        wide = QSizePolicy.Policy.Preferred if natural else QSizePolicy.Policy.Ignored
+        self.setSizePolicy(wide, QSizePolicy.Policy.Fixed)
         self.setMinimumWidth(30)
         self.set_text(text)
 
@@ -196,6 +199,15 @@ class ElidedLabel(QLabel):
 
     def whole(self) -> str:
         return self._whole
+
+    def sizeHint(self) -> QSize:
+        hint = super().sizeHint()
+        if self._natural:
+            hint.setWidth(self.fontMetrics().horizontalAdvance(self._whole) + 2)
+        return hint
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(30, super().minimumSizeHint().height())
 
     def resizeEvent(self, event: object) -> None:
         self._cut()

@@ -11,7 +11,7 @@ from cuzk_engine.events import Lane
 from cuzk_gui.models import words
 from cuzk_gui.models.memory import PURPOSES
 from cuzk_gui.models.session import Session, busy_share
-from cuzk_gui.models.settings import WORKERS, SettingsModel, inert_note
+from cuzk_gui.models.settings import WORKERS, SettingsModel, inert_note, inert_reason
 from cuzk_gui.theme import Theme
 from cuzk_gui.widgets.controls import ElidedLabel, Segmented, ShareBar, Stepper, Switch, label, rule
 
@@ -57,7 +57,8 @@ class SettingRow(QWidget):
             )
         self.control.setAccessibleDescription(help_text)
 
-    def show_value(self, value: str | None, pending: bool, note: str) -> None:
+    def show_value(self, value: str | None, pending: bool, note: str, reason: str = "") -> None:
+        """``note``: what there is to say of it, in few words; ``reason``: the same at length."""
         if isinstance(self.control, Switch):
             self.control.setChecked(value == "true")
         else:
@@ -65,6 +66,7 @@ class SettingRow(QWidget):
         self.control.setEnabled(not pending)
         shown = "applying…" if pending else note
         self._note.setText(shown)
+        self._note.setToolTip(f"<p>{reason}</p>" if reason and not pending else "")
         self._note.setVisible(bool(shown))
 
     @property
@@ -131,12 +133,13 @@ class DeviceCard(QFrame):
     def mousePressEvent(self, event: QMouseEvent) -> None:
         self.selected.emit(self.device_id)
 
-    def show_device(self, device: DeviceDescription, settings: SettingsModel) -> None:
+    def show_device(self, device: DeviceDescription, settings: SettingsModel, live: bool = True) -> None:
+        """``live``: the engine is there; without it the device has no state to tell."""
         name = "CPU" if device.kind == "cpu" else words.plain(device.id, 24)
         self._title.set_text(f"{name}  {words.plain(device.name, 80)}")
         facts = [device.isa, device.uuid[:12] + "…" if len(device.uuid) > 13 else device.uuid, device.bus_id]
         self._line.set_text(" · ".join(words.plain(f, 40) for f in facts if f))
-        troubled = device.state != "ready"
+        troubled = live and device.state != "ready"
         state = words.plain(device.state, 30) + (f": {words.plain(device.reason, 200)}" if device.reason else "")
         self._state.setText(state if troubled else "")
         self._state.setVisible(troubled)
@@ -152,6 +155,7 @@ class DeviceCard(QFrame):
         self.workers.set_value(int(shown) if shown.isdigit() else 1)
         note = "applying…" if pending else inert_note(WORKERS, device)
         self._workers_note.setText(note)
+        self._workers_note.setToolTip(f"<p>{inert_reason(WORKERS, device)}</p>" if note and not pending else "")
         self._workers_note.setVisible(bool(note))
 
     def show_load(self, session: Session) -> None:
@@ -161,7 +165,8 @@ class DeviceCard(QFrame):
         if timeline is None or described is None:
             return
         capacity = described.capacity
-        other = timeline.samples.latest("memory_other", session.latest_ns)
+        live = session.identity is not None
+        other = timeline.samples.latest("memory_other", session.latest_ns) if live else None
         known = timeline.memory.known
         total = timeline.memory.total + (other or 0) if known else None
         text = words.size_of(total, capacity)
@@ -179,7 +184,7 @@ class DeviceCard(QFrame):
         shares = [
             f"{name} {share * 100:.1f} %"
             for name, lane in (("kernels", Lane.COMPUTE.value), ("lock held", Lane.LOCK.value))
-            if (share := busy_share(timeline, lane, start, session.latest_ns)) is not None
+            if live and (share := busy_share(timeline, lane, start, session.latest_ns)) is not None
         ]
         seconds = words.span((session.latest_ns - start) / 1e9)
         self._busy.set_text(f"last {seconds}: {', '.join(shares)}" if shares else "")
@@ -223,13 +228,13 @@ class DevicePanel(QWidget):
             self._shape = shape
             self._rebuild(session, switches)
         for card_id, card in self.cards.items():
-            card.show_device(session.described[card_id], session.settings)
+            card.show_device(session.described[card_id], session.settings, live)
             card.setEnabled(live)
         self._empty.setVisible(not self.cards)
         chosen = session.described.get(device)
         for key, row in self.rows.items():
-            note = inert_note(key, chosen) if chosen else ""
-            row.show_value(session.settings.value(key), session.settings.pending(key), note)
+            note, reason = (inert_note(key, chosen), inert_reason(key, chosen)) if chosen else ("", "")
+            row.show_value(session.settings.value(key), session.settings.pending(key), note, reason)
 
     def show_load(self, session: Session) -> None:
         for card in self.cards.values():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
+from typing import Final
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import (
@@ -20,9 +22,11 @@ from PySide6.QtWidgets import (
 from cuzk_engine.client import JobInfo, JobState
 from cuzk_gui.models import jobs as model
 from cuzk_gui.models import words
+from cuzk_gui.models.log import short_ids
 from cuzk_gui.theme import Theme
 from cuzk_gui.widgets.controls import ElidedLabel, ShareBar, label, rule
 
+_UNIT: Final = re.compile(r"(\d) ([a-zµ]{1,3})\b")  # a number and its unit stay on one line
 _PHASE_COLOURS = {
     "load_key": "srs",
     "read_witness": "witness",
@@ -36,6 +40,7 @@ _PHASE_COLOURS = {
 
 class JobDetail(QFrame):
     save_asked = Signal(str)
+    charts_asked = Signal(str)
     cancel_asked = Signal(str)
     demo_asked = Signal()
     prove_asked = Signal()
@@ -69,7 +74,7 @@ class JobDetail(QFrame):
         now = time.time_ns()
         state = model.state_of(job)
         self._title.set_text(model.title(job))
-        self._state.setText(self._state_text(job, state, now, place))
+        self._state.setText(_UNIT.sub("\\1\u00a0\\2", self._state_text(job, state, now, place)))
         bad = job.state == JobState.FAILED
         role = "error" if bad else "muted"
         if self._state.property("role") != role:
@@ -84,7 +89,9 @@ class JobDetail(QFrame):
         self._error.setText(words.plain(job.error, 2000))
         self._error.setVisible(bool(job.error))
         self._facts.setText(self._facts_text(job, now))
+        self._facts.setToolTip(f"job {words.plain(job.id, 80)}")
         self._show_phases(job)
+        self._charts.setVisible(job.started_unix_ns > 0)
         self._save.setVisible(job.state == JobState.COMPLETED)
         self._cancel.setVisible(not getattr(job.state, "ended", False))
 
@@ -94,7 +101,7 @@ class JobDetail(QFrame):
 
     @property
     def state_text(self) -> str:
-        return self._state.text()
+        return self._state.text().replace("\u00a0", " ")
 
     def _state_text(self, job: JobInfo, state: str, now: int, place: int) -> str:
         took = words.duration(model.elapsed_ns(job, now))
@@ -110,14 +117,14 @@ class JobDetail(QFrame):
     def _facts_text(self, job: JobInfo, now: int) -> str:
         facts = [
             ("circuit", words.plain(job.circuit_name or job.circuit_id, 60)),
-            ("curve", words.plain(job.curve, 30)),
+            ("curve", words.curve(job.curve)),
             ("device", words.plain(job.device, 30)),
             ("priority", str(getattr(job.priority, "value", job.priority))),
             ("submitted", words.clock(job.submitted_unix_ns) if job.submitted_unix_ns else ""),
             ("partitions", f"{job.partitions_done} of {job.partitions}" if job.partitions > 1 else ""),
             ("attempts", str(job.attempts) if job.attempts > 1 else ""),
             ("last activity", _ago(job, now)),
-            ("job", words.plain(job.id, 24)),
+            ("job", short_ids(words.plain(job.id, 80))),
         ]
         c = self._theme.colours
         rows = "".join(
@@ -137,12 +144,14 @@ class JobDetail(QFrame):
                     widget.deleteLater()
             self._phase_rows = {}
             for row, name in enumerate(names):
-                parts = (label(words.phase(name), "muted"), ShareBar(self._theme, 7), label("", ""))
+                parts = (ElidedLabel(words.phase(name), natural=True), ShareBar(self._theme, 7), label("", ""))
+                parts[0].setProperty("role", "muted")
+                parts[1].setMinimumWidth(16)
                 parts[2].setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
                 for column, widget in enumerate(parts):
                     self._phases.addWidget(widget, row, column)
                 self._phase_rows[name] = parts
-        self._phases_title.setVisible(bool(names))
+        self._phases_title.setText("Phases" if names else "Details")
         longest = max((phase.nanoseconds for phase in job.phases), default=0)
         for phase in job.phases[:40]:
             _, bar, time_label = self._phase_rows[phase.name]
@@ -176,6 +185,10 @@ class JobDetail(QFrame):
         self._save.clicked.connect(lambda: self.save_asked.emit(self._job_id))
         self._cancel = QPushButton("Cancel job")
         self._cancel.clicked.connect(lambda: self.cancel_asked.emit(self._job_id))
+        self._charts = QPushButton("Show in charts")
+        self._charts.setProperty("role", "link")
+        self._charts.setToolTip("Moves the time axis to this job")
+        self._charts.clicked.connect(lambda: self.charts_asked.emit(self._job_id))
         buttons = QHBoxLayout()
         buttons.addWidget(self._save)
         buttons.addWidget(self._cancel)
@@ -193,7 +206,10 @@ class JobDetail(QFrame):
         layout.addSpacing(4)
         layout.addWidget(rule())
         layout.addSpacing(4)
-        layout.addWidget(self._phases_title)
+        heading = QHBoxLayout()
+        heading.addWidget(self._phases_title, 1)
+        heading.addWidget(self._charts)
+        layout.addLayout(heading)
         layout.addLayout(self._phases)
         layout.addSpacing(6)
         layout.addWidget(self._facts)

@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QFont, QFontDatabase
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QPlainTextEdit, QVBoxLayout
 
-from cuzk_gui.models.log import LEVELS, LogEntry, LogRing, passes
+from cuzk_gui.models.log import LEVELS, LogEntry, LogRing, passes, short_ids
 from cuzk_gui.theme import Theme, ui_font
 from cuzk_gui.widgets.controls import ElidedLabel, Segmented, label
 
@@ -25,7 +25,7 @@ class LogView(QFrame):
         self._theme = theme
         self._ring = ring
         self._seen = 0
-        self._source = ElidedLabel("engine · kept after a crash")
+        self._source = ElidedLabel("of the engine")
         self._source.setProperty("role", "muted")
         self._level = Segmented([name.lower() for name in LEVELS], "Least level shown in the log")
         self._level.setToolTip("The least level that is shown")
@@ -95,7 +95,7 @@ class LogView(QFrame):
         return (
             f'<span style="white-space:pre; {mono}; color:{c.faint}">{clock}&nbsp;&nbsp;</span>'
             f'<span style="{mono}; color:{tone or c.faint}">{level}&nbsp;</span>'
-            f'<span style="color:{text}">{escape(entry.message)}</span>'
+            f'<span style="color:{text}">{escape(short_ids(entry.message))}</span>'
         )
 
     def _chosen(self, _level: str) -> None:

@@ -45,6 +45,28 @@ namespace cuzk {
     (int curve, int group, const void *points, const void *scalars, uint64_t n, void *out, void *scratch, \
      uint64_t scratch_bytes, Run &run)) \
   X(msm_reference, int, (int curve, int group, const void *points, const void *scalars, uint64_t n, void *out)) \
+  X(fixed_base_table_bytes, uint64_t, (int curve, int group, uint32_t window)) \
+  X(fixed_base_scratch_bytes, uint64_t, (int curve, int group, uint32_t window, unsigned threads)) \
+  X(fixed_base_table, int, \
+    (int curve, int group, const void *point, uint32_t window, void *table, void *scratch, Run &run)) \
+  X(fixed_base_multiply, int, \
+    (int curve, int group, const void *table, uint32_t window, const void *scalars, uint64_t n, void *out, void *scratch, \
+     uint64_t *first_bad, Run &run)) \
+  X(fr_powers, int, (int curve, const void *x, const void *first, uint64_t n, void *out, Run &run)) \
+  X(fr_chain, int, (int curve, const void *x, const void *k, uint64_t n, void *out, Run &run)) \
+  X(fr_lagrange, int, \
+    (int curve, const void *w, const void *x, const void *k, uint64_t begin, uint64_t n, void *out, Run &run)) \
+  X(fr_combine, int, \
+    (int curve, void *out, const void *a, const void *b, const void *c, const void *k, uint64_t n, Run &run)) \
+  X(r1cs_check, int, \
+    (int curve, const void *section, uint64_t bytes, uint64_t constraints, uint64_t wires, uint64_t terms[3], \
+     uint64_t *first_bad, Run &run)) \
+  X(r1cs_columns, int, \
+    (int curve, const void *section, uint64_t bytes, uint64_t constraints, uint64_t wires, const void *basis, void *a, \
+     void *b, void *c, Run &run)) \
+  X(r1cs_coefficients, int, \
+    (int curve, const void *section, uint64_t bytes, uint64_t constraints, uint64_t *offset, uint64_t *row, void *entries, \
+     uint64_t capacity, uint64_t *count, Run &run)) \
   X(pairing_check, int, (int curve, const void *p, const void *q, uint64_t n, int *is_one, Run &run)) \
   X(pairing, int, (int curve, const void *p, const void *q, void *out, Run &run))
 

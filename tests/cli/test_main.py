@@ -145,7 +145,8 @@ def test_the_window_is_looked_up_by_name(cuzk, monkeypatch):
     monkeypatch.setitem(sys.modules, "cuzk_gui.main", types.SimpleNamespace(main=window))
     assert cuzk("app").code == 7
     assert cuzk("app", "--demo", "out").code == 7
-    assert calls == [[], ["--demo", "out"]]
+    assert cuzk("app", "--start").code == 7
+    assert calls == [[], ["--demo", "out"], ["--start"]]
     monkeypatch.setitem(sys.modules, "cuzk_gui.main", None)
     result = cuzk("app")
     assert result.code == 1
@@ -159,6 +160,7 @@ def test_runs_as_a_module():
 
 def test_main_takes_the_process_arguments(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["cuzk", "--version"])
+    monkeypatch.setattr("cuzk_engine.cli.main._ignore_late_signals", lambda: None)  # this process goes on
     assert main() == 0
     assert capsys.readouterr().out == f"cuzk {__version__}\n"
 

@@ -5,6 +5,7 @@ import logging
 import sqlite3
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +13,9 @@ from cuzk_engine.client import JobState
 from cuzk_engine.client.convert import job_to_wire
 from cuzk_engine.daemon.jobs import JobManager
 from cuzk_engine.daemon.refusal import RefusedError
+from cuzk_engine.daemon.services import JobsService
 from cuzk_engine.daemon.store import JobRecord, Store
+from cuzk_engine.proto.engine_v1_pb2 import JobRequest
 from tests.conftest import ExpectedLogs
 
 
@@ -188,5 +191,21 @@ def test_an_error_can_be_sent_whatever_it_names(tmp_path: Path) -> None:
         job = manager.accept(JobRecord("a"))
         manager.failed("a", "k\udcff.zkey: no such file")
         assert job_to_wire(manager.info(job)).error == "k\\udcff.zkey: no such file"
+
+    with_manager(tmp_path, check)
+
+
+def test_a_watcher_that_is_busy_misses_no_change(tmp_path: Path) -> None:
+    async def check(manager: JobManager, store: FullStore, device: Device) -> None:
+        job = manager.accept(JobRecord("a"))
+        supervisor = SimpleNamespace(jobs=manager)
+        watching = JobsService(supervisor).Watch(JobRequest(id="a"), None)  # type: ignore[arg-type]
+        assert (await anext(watching)).phase == ""
+        manager.progress("a", "msm", 0.5)  # while the first answer is being sent
+        assert (await asyncio.wait_for(anext(watching), 5)).phase == "msm"
+        manager.completed("a", "proof", "public", [])
+        assert (await asyncio.wait_for(anext(watching), 5)).progress == 1.0
+        assert [info async for info in watching] == []
+        assert manager.next_change(job).is_set()
 
     with_manager(tmp_path, check)

@@ -106,7 +106,7 @@ class TestMemory:
 
     def test_other_processes_only_where_they_were_read(self, scene: Scene, stack: ChartStack) -> None:
         start(scene)
-        stack.memory.scale.chosen.emit("device")
+        stack.memory.scale.chosen.emit("capacity")
         events = EventBatch.empty()
         events.samples += [Sample(1 * SECOND, "cpu", memory_other=4 * fakes.GIB), Sample(2 * SECOND, "cpu")]
         feed(scene, fakes.update(10 * SECOND, events))
@@ -122,7 +122,39 @@ class TestMemory:
         feed(scene, fakes.update(10 * SECOND))
         image = picture(stack, stack.memory)
         assert count(image, scene.colours.bad) > 500
-        assert stack.memory.scale.value == "device"
+        assert stack.memory.scale.value == "capacity"
+
+    def test_a_capacity_beyond_the_scale_stands_above_a_broken_axis(self, scene: Scene, stack: ChartStack) -> None:
+        start(scene)
+        feed(scene, fakes.update(10 * SECOND))
+        image = picture(stack, stack.memory)
+        assert stack.memory.scale.value == "engine use"
+        inside = stack.memory.plot.inside()
+        x = inside.left() + inside.width() * 0.75
+        column = [colour_at(image, x, y) for y in range(round(inside.top()), round(inside.bottom()))]
+        assert scene.colours.bad in column[:8]
+        assert scene.colours.purpose("srs") not in column[:20]
+        assert max(value for value, _ in stack.memory._ticks) < stack.memory._top
+
+    def test_an_idle_engine_keeps_the_scale_of_its_work(self, scene: Scene, stack: ChartStack) -> None:
+        start(scene, {("cpu", "ntt"): 4 * MIB})
+        events = EventBatch.empty()
+        events.allocations += [
+            Allocation(5 * SECOND, "cpu", 28 * MIB, "msm"),
+            Allocation(6 * SECOND, "cpu", -28 * MIB, "msm"),
+        ]
+        feed(scene, fakes.update(10 * SECOND, events))
+        picture(stack, stack.memory)
+        busy = stack.memory._scale_end
+        feed(scene, fakes.update(100 * SECOND))
+        picture(stack, stack.memory)
+        assert stack.memory._scale_end == busy >= 32 * MIB
+
+    def test_the_table_leaves_out_what_was_never_held(self, scene: Scene, stack: ChartStack) -> None:
+        start(scene)
+        feed(scene, fakes.update(10 * SECOND))
+        assert list(stack.memory.columns()) == ["Time", "srs, bytes", "Together, bytes"]
+        assert stack.memory.rows(10)[-1][1:] == (4 * MIB, 4 * MIB)
 
     def test_readout(self, scene: Scene, stack: ChartStack) -> None:
         start(scene)
@@ -323,3 +355,18 @@ class TestInTheWindow:
                 assert chart.plot.accessibleName() == f"{chart.title}, chart"
         finally:
             prover.stop()
+
+
+def test_transfers_keep_their_scale_while_nothing_is_uploaded(scene: Scene, stack: ChartStack) -> None:
+    start(scene)
+    events = EventBatch.empty()
+    events.spans.append(Span(SECOND, 2 * SECOND, "cpu", "h2d", "upload.abc", bytes=8 * fakes.GIB))
+    feed(scene, fakes.update(5 * SECOND, events))
+    picture(stack, stack.transfers)
+    top = stack.transfers._up
+    assert top > 8 * fakes.GIB
+    late = EventBatch.empty()
+    late.spans.append(Span(50 * SECOND, 51 * SECOND, "cpu", "d2h", "download.result", bytes=MIB))
+    feed(scene, fakes.update(55 * SECOND, late))
+    picture(stack, stack.transfers)
+    assert stack.transfers._up == top

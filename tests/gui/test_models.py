@@ -1,6 +1,7 @@
 """Models without Qt: bounded, exact where they say so, nothing read as zero that was not measured."""
 
 import random
+import time
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from cuzk_gui.models import jobs, words
 from cuzk_gui.models.columns import Columns
 from cuzk_gui.models.digest import CHUNK, Interner, Names, digests
 from cuzk_gui.models.groups import Group, group_of
-from cuzk_gui.models.log import LogRing, tail_of_file
+from cuzk_gui.models.log import LogRing, short_ids, tail_of_file
 from cuzk_gui.models.memory import PURPOSES, MemorySeries, SampleSeries, purpose_index
 from cuzk_gui.models.session import Session, busy_share
 from cuzk_gui.models.tracks import LEVEL_NS, SpanRows, SpanTrack
@@ -405,6 +406,26 @@ class TestLog:
         assert len(entries) <= 5
         assert (entries[-1].clock, entries[-1].level) == ("09:41:08.201", "ERROR")
         assert entries[-1].message == "device cpu: out of memory"
+
+    def test_tail_in_local_time_without_lines_for_scripts(self, tmp_path, monkeypatch) -> None:
+        path = tmp_path / "daemon.log"
+        path.write_text("2026-11-30T07:21:01.397Z INFO job a: proved\nTIMELINE,60126,GPU_END,a,worker=0\n")
+        monkeypatch.setenv("TZ", "UTC-2")
+        time.tzset()
+        try:
+            entries = tail_of_file(str(path))
+        finally:
+            monkeypatch.undo()
+            time.tzset()
+        assert [(e.clock, e.level, e.message) for e in entries] == [("09:21:01.397", "INFO", "job a: proved")]
+
+    def test_curves_by_their_usual_names(self) -> None:
+        names = [words.curve(name) for name in ("bn128", "bn254", "bls12381", "bw6\n761")]
+        assert names == ["BN254", "BN254", "BLS12-381", "bw6 761"]
+
+    def test_ids_are_shortened(self) -> None:
+        text = "job 78fa2c2e-9510-46e5-94db-057acb5b1bea: zk proved; 12345678-no-id"
+        assert short_ids(text) == "job 78fa2c2e: zk proved; 12345678-no-id"
 
 
 class TestWords:

@@ -19,7 +19,7 @@ from cuzk_gui.theme import DARK, LIGHT, Theme, ThemeChoice
 from cuzk_gui.widgets.close_dialog import CloseDialog
 from cuzk_gui.widgets.controls import Segmented, Switch
 from cuzk_gui.widgets.prove_dialog import ProveDialog
-from cuzk_gui.window import MainWindow
+from cuzk_gui.window import SMALLEST, MainWindow
 from tests.gui import fakes
 from tests.gui.conftest import OpenWindow
 from tests.gui.fakes import FakeEngine
@@ -92,6 +92,17 @@ class TestStates:
         qtbot.waitUntil(lambda: window.session.identity is not None, timeout=WAIT_MS)
         assert engine.calls == ["stop", "start"]
 
+    def test_a_device_of_a_stopped_engine_has_no_state(
+        self, window: MainWindow, engine: FakeEngine, qtbot: QtBot
+    ) -> None:
+        ending = fakes.device(state="restarting")
+        engine.push(fakes.update(time.monotonic_ns(), identity=replace(engine.identity, devices=(ending,))))
+        qtbot.waitUntil(lambda: window.devices.cards["cpu"]._state.text() == "restarting", timeout=WAIT_MS)
+        window.top.buttons[Action.STOP].click()
+        qtbot.waitUntil(lambda: window.top.pill.word == "Stopped", timeout=WAIT_MS)
+        assert window.devices.cards["cpu"]._state.isHidden()
+        qtbot.waitUntil(lambda: window.devices.cards["cpu"]._busy.isHidden(), timeout=WAIT_MS)
+
     def test_another_build_is_said_with_a_restart(
         self, open_window: OpenWindow, engine: FakeEngine, qtbot: QtBot
     ) -> None:
@@ -113,6 +124,7 @@ class TestStates:
         engine.set_state(ProcessState.CRASHED)
         qtbot.waitUntil(lambda: "last words" in window.log.text.toPlainText(), timeout=WAIT_MS)
         assert window.top.pill.word == "Crashed"
+        assert not window.notice.isVisible()  # the banner says it
 
     def test_listening_to_the_network_is_said(self, open_window: OpenWindow, engine: FakeEngine, qtbot: QtBot) -> None:
         engine.identity = replace(engine.identity, address="0.0.0.0:9820")
@@ -165,7 +177,9 @@ class TestSettings:
         qtbot.waitUntil(lambda: control.value == "ahead", timeout=WAIT_MS)
 
     def test_inert_settings_say_so(self, window: MainWindow) -> None:
-        assert window.devices.rows["srs.residency"].note.startswith("makes no difference on the CPU device: ")
+        row = window.devices.rows["srs.residency"]
+        assert row.note == "makes no difference on the CPU device"
+        assert "mapped from its file" in row._note.toolTip()
         assert not window.devices.rows["pipeline.prestage"].note
 
     def test_fixed_settings_have_no_form(self, window: MainWindow) -> None:
@@ -222,6 +236,25 @@ class TestProofs:
         qtbot.waitUntil(lambda: window.detail.job_id == "job-1", timeout=WAIT_MS)
         window.detail.cancel_asked.emit("job-1")
         qtbot.waitUntil(lambda: window.detail.state_text == "cancelled", timeout=WAIT_MS)
+
+    def test_a_job_is_shown_in_the_charts(self, window: MainWindow, engine: FakeEngine, qtbot: QtBot) -> None:
+        window.prove_demo()
+        qtbot.waitUntil(lambda: window.detail.job_id == "job-1", timeout=WAIT_MS)
+        engine.complete("job-1")
+        qtbot.waitUntil(lambda: window.session.jobs.get("job-1").started_unix_ns > 0, timeout=WAIT_MS)
+        window.detail.charts_asked.emit("job-1")
+        view, job = window.scene.view, window.session.jobs.get("job-1")
+        assert not view.following
+        assert view.start < window.session.seconds(job.started_unix_ns - window.session.wall_offset_ns) < view.end
+
+    def test_a_circuit_that_somebody_else_registered_appears(
+        self, window: MainWindow, engine: FakeEngine, qtbot: QtBot
+    ) -> None:
+        assert window.controller.circuits == []
+        circuit = engine.register("/elsewhere/other.zkey", "other")
+        engine.jobs["job-9"] = fakes.job("job-9", circuit_id=circuit.id, state=JobState.RUNNING)
+        engine.set_job(engine.jobs["job-9"])
+        qtbot.waitUntil(lambda: [c.name for c in window.controller.circuits] == ["other"], timeout=WAIT_MS)
 
     def test_dialog_has_the_demo_and_checks_files(self, window: MainWindow, tmp_path: Path) -> None:
         window.prove()
@@ -449,3 +482,25 @@ def _contrast(one: str, other: str) -> float:
 
     high, low = sorted((light(one), light(other)), reverse=True)
     return (high + 0.05) / (low + 0.05)
+
+
+def test_times_of_phases_are_whole_in_the_narrowest_column(open_window: OpenWindow, qtbot: QtBot) -> None:
+    engine = FakeEngine(ProcessState.READY)
+    window = open_window(engine)
+    qtbot.waitUntil(lambda: window.controller.engine.appearance.prove, timeout=WAIT_MS)
+    window.resize(SMALLEST)
+    window.prove_demo()
+    qtbot.waitUntil(lambda: window.detail.job_id == "job-1", timeout=WAIT_MS)
+    engine.complete("job-1")
+    qtbot.waitUntil(lambda: len(window.detail._phase_rows) > 2, timeout=WAIT_MS)
+    window.columns.setSizes([10, 5000, 10])
+    qtbot.waitUntil(lambda: window.detail.width() == window.detail.minimumWidth(), timeout=WAIT_MS)
+    labels = [took for _, _, took in window.detail._phase_rows.values()]
+    panel = window.detail._job
+
+    def whole() -> bool:
+        right = panel.mapToGlobal(panel.rect().bottomRight()).x()
+        wide = all(took.width() >= took.sizeHint().width() > 10 for took in labels)
+        return wide and all(took.mapToGlobal(took.rect().bottomRight()).x() <= right for took in labels)
+
+    qtbot.waitUntil(whole, timeout=WAIT_MS)

@@ -1,0 +1,52 @@
+"""The user guide says what the program does."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from cuzk_engine.settings import TABLE
+
+ROOT = Path(__file__).parents[1]
+GUIDE = ROOT / "docs" / "guide.md"
+
+
+@pytest.fixture(scope="module")
+def settings_table():
+    spec = importlib.util.spec_from_file_location("settings_table", ROOT / "tools" / "settings_table.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_settings_are_those_of_the_engine(settings_table):
+    text = GUIDE.read_text(encoding="utf-8")
+    assert settings_table.replaced(text) == text, "run: python tools/settings_table.py"
+    named = re.findall(r"^\| `([a-z_.]+)` \|", text[text.index(settings_table.BEGIN) :], flags=re.MULTILINE)
+    assert named == [item.key for item in TABLE if item.replacement is None]
+
+
+def test_a_guide_without_its_marks_is_refused(settings_table):
+    with pytest.raises(ValueError, match="expected"):
+        settings_table.replaced("# Guide")
+
+
+def test_pictures_and_files_that_are_named_exist():
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", GUIDE.read_text(encoding="utf-8"))
+    local = [link for link in links if "://" not in link]
+    assert len(local) >= 4
+    assert [link for link in local if not (GUIDE.parent / link).exists()] == []
+
+
+def test_anchors_lead_somewhere():
+    text = GUIDE.read_text(encoding="utf-8")
+    heads = {re.sub(r"[^a-z0-9 -]", "", h.lower()).replace(" ", "-") for h in re.findall(r"^#+ (.+)$", text, re.M)}
+    assert set(re.findall(r"\]\(#([^)]+)\)", text)) <= heads
+
+
+def test_pictures_are_small():
+    for picture in (ROOT / "docs" / "pictures").glob("*.png"):
+        assert picture.stat().st_size <= 400_000
