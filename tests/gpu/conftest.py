@@ -15,6 +15,9 @@ from cuzk_engine.curves import BLS12_381, BN254, Curve
 if TYPE_CHECKING:
     from cuzk_engine.devices.cuda.module import Kernels
 
+KERNELS = Path(tempfile.gettempdir()) / "cuzk-kernels"
+"""Compiled kernels, kept between tests and runs."""
+
 _HAS_CUPY = importlib.util.find_spec("cupy") is not None
 collect_ignore_glob = [] if _HAS_CUPY else ["test_*.py"]
 
@@ -44,7 +47,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def kernels() -> Kernels:
     from cuzk_engine.devices.cuda.module import Kernels
 
-    return Kernels(Path(tempfile.gettempdir()) / "cuzk-kernels")
+    return Kernels(KERNELS)
 
 
 @pytest.fixture(params=[BN254, BLS12_381], ids=["bn254", "bls12_381"])
