@@ -10,6 +10,7 @@ from cuzk_engine.devices.base import Device, EventSink
 from cuzk_engine.devices.cpu import CpuDevice
 from cuzk_engine.devices.cuda import probe
 from cuzk_engine.errors import CuzkError, UsageError
+from cuzk_engine.paths import cache_dir
 
 _CUDA: Final = re.compile(r"cuda:(0|[1-9][0-9]{0,3})", re.ASCII)
 
@@ -40,4 +41,4 @@ def open_device(name: str = "auto", sink: EventSink | None = None, arena: str = 
         return CpuDevice(resolve(arena), sink, threads)
     from cuzk_engine.devices.cuda.device import CudaDevice
 
-    return CudaDevice(int(name.removeprefix("cuda:")), sink)
+    return CudaDevice(int(name.removeprefix("cuda:")), cache_dir() / "kernels", sink)

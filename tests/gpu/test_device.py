@@ -50,7 +50,7 @@ EVENTS: list[Event] = []
 
 @pytest.fixture(scope="module")
 def cuda() -> Iterator[CudaDevice]:
-    device = CudaDevice(0, EVENTS.append, KERNELS)
+    device = CudaDevice(0, KERNELS, EVENTS.append)
     yield device
     device.close()
     assert device.memory().used == 0
@@ -148,6 +148,31 @@ def test_msm(cuda: CudaDevice, cpu: CpuDevice, curve: Curve, group: int, n: int,
 
 
 @pytest.mark.parametrize("group", [1, 2])
+@pytest.mark.parametrize("every", [0, 2, 5])
+def test_points_at_infinity_are_left_out(
+    cuda: CudaDevice, cpu: CpuDevice, curve: Curve, group: int, every: int
+) -> None:
+    """All of them, three of four or so: on resident points, scalars in natural and in bit-reversed order."""
+    log_n = 10
+    n, size = 1 << log_n, curve.g2_bytes if group == 2 else curve.g1_bytes
+    few = few_points(curve, group)
+    chosen = [few[i % 4] if every and i % every == 1 else bytes(size) for i in range(n)]
+    points = np.frombuffer(b"".join(chosen), np.uint8).reshape(n, size)
+    scalars = random_scalars(curve, n, 5)
+    turned = scalars[[int(format(i, f"0{log_n}b")[::-1], 2) for i in range(n)]]
+    found = []
+    for device, values, is_reversed in ((cpu, scalars, False), (cuda, scalars, False), (cuda, turned, True)):
+        with put(device, values) as buffer, device.allocate(size, Purpose.RESULT, ME) as result:
+            if device is cuda:
+                buffer.is_reversed = is_reversed
+            device.launch(Msm(curve, group, points, buffer, 0, n, result), ME, CancelToken()).wait()
+            found.append(device.download(result, size, Kind.DOWNLOAD_RESULT, ME))
+    assert found[0] == found[1] == found[2]
+    count = sum(map(any, chosen))
+    assert cuda.memory().by_purpose.get("srs", 0) == count * (size + 4)
+
+
+@pytest.mark.parametrize("group", [1, 2])
 @pytest.mark.parametrize("n", [1, 1000, 70_000, 1 << 20])
 def test_the_plan_of_an_msm_is_what_it_takes(cuda: CudaDevice, curve: Curve, group: int, n: int) -> None:
     size = curve.g2_bytes if group == 2 else curve.g1_bytes
@@ -242,14 +267,14 @@ def test_memory_that_is_refused_and_given_back(cuda: CudaDevice) -> None:
 
 
 def test_points_make_room(curve: Curve) -> None:
-    device = CudaDevice(0, None, KERNELS, limit=64 * MIB)
+    device = CudaDevice(0, KERNELS, limit=64 * MIB)
     try:
         points = small_points(curve, 1, 100_000)
         with (
             put(device, random_scalars(curve, 10, 1)) as scalars,
             device.allocate(curve.g1_bytes, Purpose.RESULT, ME) as result,
         ):
-            device.launch(Msm(curve, 1, points[:10], scalars, 0, 10, result), ME, CancelToken()).wait()
+            device.launch(Msm(curve, 1, points[50:60], scalars, 0, 10, result), ME, CancelToken()).wait()
         assert device.memory().by_purpose["srs"] == 10 * curve.g1_bytes
         room = device.info.capacity - device.context_bytes
         with device.reserve(room, 0, ME, CancelToken()):
@@ -268,10 +293,14 @@ from cuzk_engine.devices.cuda.device import CudaDevice
 from cuzk_engine.errors import DeviceLostError
 from cuzk_engine.events import Incident, Kind, Purpose
 events = []
-device = CudaDevice(0, events.append, Path(sys.argv[1]))
+device = CudaDevice(0, Path(sys.argv[1]), events.append)
 buffer = device.allocate(64, Purpose.ABC, Owner())
 kernel = cupy.RawKernel('extern "C" __global__ void fault(int *p) { *p = 1; }', "fault")
 kernel((1,), (1,), (cupy.uint64(64),))
+try:
+    cupy.cuda.runtime.deviceSynchronize()
+except cupy.cuda.runtime.CUDARuntimeError as error:
+    assert error.status == 700
 for _ in range(2):
     try:
         device.download(buffer, 64, Kind.DOWNLOAD_RESULT, Owner())

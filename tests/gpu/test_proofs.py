@@ -36,7 +36,7 @@ def events() -> list[Event]:
 
 @pytest.fixture(scope="module")
 def device(events: list[Event]) -> Iterator[CudaDevice]:
-    device = CudaDevice(0, events.append, KERNELS)
+    device = CudaDevice(0, KERNELS, events.append)
     yield device
     device.close()
     assert device.memory().used == 0
@@ -122,7 +122,7 @@ def test_two_workers(runner: Runner) -> None:
 
 
 def test_too_little_memory() -> None:
-    device = CudaDevice(0, None, KERNELS, limit=2 * MIB)
+    device = CudaDevice(0, KERNELS, limit=2 * MIB)
     try:
         runner = Runner(device, KeyCache())
         with pytest.raises(MemoryPlanError) as refusal:
@@ -137,13 +137,13 @@ def test_too_little_memory() -> None:
 def test_the_plan_is_enough() -> None:
     """A device with exactly what the plan asks for proves, although nothing can stay resident."""
     item = case("bls12381", "merkle10")
-    whole = CudaDevice(0, None, KERNELS)
+    whole = CudaDevice(0, KERNELS)
     try:
         key = KeyCache().get(item.path("circuit.zkey"))
         peak = Runner(whole, KeyCache()).plan(key.sizes).peak
     finally:
         whole.close()
-    device = CudaDevice(0, None, KERNELS, limit=peak + MIB)
+    device = CudaDevice(0, KERNELS, limit=peak + MIB)
     try:
         prove(Runner(device, KeyCache()), item)
         assert device.memory().peak <= device.info.capacity

@@ -18,7 +18,6 @@ import cupy
 import numpy as np
 from cupy.cuda import runtime
 
-from cuzk_engine import paths
 from cuzk_engine.curves import Curve
 from cuzk_engine.devices import base
 from cuzk_engine.devices.base import (
@@ -40,13 +39,13 @@ from cuzk_engine.devices.cuda import faults, operations
 from cuzk_engine.devices.cuda.memory import Arena, CudaBuffer, LedgerAllocator, Memory
 from cuzk_engine.devices.cuda.module import Kernels
 from cuzk_engine.devices.cuda.nvrtc import NvrtcError
-from cuzk_engine.devices.cuda.operations import FR_BYTES, Operations
+from cuzk_engine.devices.cuda.operations import FR_BYTES, Operations, Points
 from cuzk_engine.devices.cuda.resident import Residents
 from cuzk_engine.devices.cuda.timeline import CudaEvent, Timeline, msm_spans
 from cuzk_engine.devices.cuda.vectors import Matrices
 from cuzk_engine.devices.ledger import Ledger, Reservation
 from cuzk_engine.devices.lock import ComputeLock
-from cuzk_engine.errors import CuzkError, DeviceLostError
+from cuzk_engine.errors import CuzkError, DeviceLostError, OutOfDeviceMemoryError
 from cuzk_engine.events import Incident, Kind, Lane, Purpose
 
 log = logging.getLogger(__name__)
@@ -60,11 +59,10 @@ _TO_DEVICE, _TO_HOST = 1, 2
 
 
 class CudaDevice:
-    """Card ``number`` as the driver counts. ``cache``: the folder of compiled kernels, None for the platform's."""
+    """Card ``number`` as the driver counts. ``cache``: the folder of compiled kernels. ``limit``: bytes to use at most,
+    besides the context's."""
 
-    def __init__(
-        self, number: int, sink: EventSink | None = None, cache: Path | None = None, limit: int | None = None
-    ) -> None:
+    def __init__(self, number: int, cache: Path, sink: EventSink | None = None, limit: int | None = None) -> None:
         self._id, self._number, self._sink = f"cuda:{number}", number, sink
         self._lost: DeviceLostError | None = None
         self._closed = False
@@ -85,7 +83,7 @@ class CudaDevice:
             self._timeline = Timeline(self._id, sink)
             self._residents = Residents()
             self._ledger.add_reclaimer(self._residents.reclaim)
-            kernels = Kernels(paths.cache_dir() / "kernels" if cache is None else cache)
+            kernels = Kernels(cache)
             self._factors = self._memory.allocate(operations.FACTOR_BYTES, Purpose.CONTEXT, _NOBODY)
             self._operations = Operations(kernels, self._factors)
             self._info = _describe(number, capacity, "free on the card at the start" if limit is None else "given")
@@ -306,41 +304,68 @@ class CudaDevice:
         result = _own(operation.result, operations.point_bytes(curve, group))
         with ExitStack() as stack:
             points = stack.enter_context(self._points(operation.points, owner)) if n else None
-            nbytes = operations.msm_arena_bytes(curve, group, n) if n else 0
+            nbytes = 0
+            if points is not None and points.count:
+                picked = points.index is not None
+                nbytes = operations.msm_arena_bytes(curve, group, points.count, picked=picked)
             arena = stack.enter_context(Arena(self._memory, nbytes, Purpose.MSM, owner))
-            uses = [scalars, result, *([] if points is None else [points[0]])]
+            uses = [scalars, result, *([] if points is None else [points.block])]
             stack.enter_context(self._launch_on_compute(arena.allocate, uses))
             begin = self._compute.record(cupy.cuda.Event())
             marks: list[tuple[str, Any]] = []
-            self._operations.msm(operation, None if points is None else points[1], scalars, result, marks)
+            self._operations.msm(operation, points, scalars, result, marks)
             end = self._compute.record(cupy.cuda.Event(block=True))
             scalars.last = result.last = end
             for start, stop, kind in msm_spans(begin, marks, end):
                 self._timeline.add(start, stop, Lane.COMPUTE, kind, owner)
             if arena.overflow:
-                log.warning("%s: an MSM of %d points took %d bytes beyond its plan", self._id, n, arena.overflow)
+                log.info("%s: an MSM of %d points took %d bytes beyond its plan", self._id, n, arena.overflow)
         return CudaEvent(end, self._timeline, self._guard)
 
     @contextmanager
-    def _points(self, data: Bytes, owner: Owner) -> Iterator[tuple[CudaBuffer, Any]]:
+    def _points(self, data: Bytes, owner: Owner) -> Iterator[Points]:
         """The points on the device: resident where they can be, else for this launch alone."""
 
-        def load(purpose: Purpose, whose: Owner) -> tuple[CudaBuffer, Any]:
+        def load(purpose: Purpose, whose: Owner) -> Points:
             buffer = self._memory.allocate(int(data.nbytes), purpose, whose)
             try:
                 self.upload(buffer, data, Kind.UPLOAD_SRS, owner)
-                return buffer, (buffer, buffer.array((buffer.nbytes,), np.uint8))
+                return Points(buffer, len(data), buffer.array((buffer.nbytes,), np.uint8))
             except BaseException:
                 buffer.free()
                 raise
 
-        with self._residents.use("points", data, lambda: load(Purpose.SRS, _NOBODY)) as resident:
+        def make() -> tuple[CudaBuffer, Points]:
+            points = self._compacted(load(Purpose.SRS, _NOBODY), owner)
+            return points.block, points
+
+        with self._residents.use("points", data, make) as resident:
             if resident is not None:
                 yield resident
                 return
-            buffer, value = load(Purpose.MSM, owner)
-            with buffer:
-                yield value
+            points = load(Purpose.MSM, owner)
+            with points.block:
+                yield points
+
+    def _compacted(self, full: Points, owner: Owner) -> Points:
+        """Without the points at infinity, where they are many and there is memory to leave them out."""
+        n, size = full.count, full.block.nbytes // full.count
+        allocator = LedgerAllocator(self._memory, Purpose.SCRATCH, owner)
+        try:
+            with self._launch_on_compute(allocator.allocate, [full.block]):
+                index = operations.present_points(full.block, n, size)
+                if index is None:
+                    return full
+                points = operations.compact_points(
+                    full.block, n, size, index, lambda nbytes: self._memory.scratch(nbytes, Purpose.SRS, _NOBODY)
+                )
+        except OutOfDeviceMemoryError:
+            return full
+        except BaseException:
+            full.block.free()
+            raise
+        full.block.free()
+        return points
 
     def _evaluate(self, operation: Evaluate, owner: Owner) -> CudaEvent:
         witness = _own(operation.witness)

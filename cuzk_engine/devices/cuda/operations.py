@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import cupy
@@ -22,7 +23,7 @@ from cuzk_engine.devices.cuda.memory import CudaBuffer
 from cuzk_engine.devices.cuda.module import Kernels
 from cuzk_engine.devices.cuda.msm import Msm as MsmKernels
 from cuzk_engine.devices.cuda.ntt import Ntt, to_limbs
-from cuzk_engine.devices.cuda.shape import group_count, scratch_bytes, shape, table_rows
+from cuzk_engine.devices.cuda.shape import aligned_size, group_count, scratch_bytes, shape, table_rows
 from cuzk_engine.devices.cuda.vectors import Matrices, Vectors
 from cuzk_engine.errors import CuzkError
 
@@ -40,9 +41,10 @@ def point_bytes(curve: Curve, group: int) -> int:
     return curve.g2_bytes if group == 2 else curve.g1_bytes
 
 
-def msm_arena_bytes(curve: Curve, group: int, n: int) -> int:
-    """What the arrays of an MSM take, without the points."""
-    return scratch_bytes(shape(curve, max(n, 1)), 2 * point_bytes(curve, group), group_count(n))
+def msm_arena_bytes(curve: Curve, group: int, n: int, *, picked: bool = False) -> int:
+    """What the arrays of an MSM take, without the points; ``picked``: its scalars are picked from more first."""
+    scalars = aligned_size(n * FR_BYTES) if picked else 0
+    return scalars + scratch_bytes(shape(curve, max(n, 1)), 2 * point_bytes(curve, group), group_count(n))
 
 
 def table_bytes(log_n: int) -> int:
@@ -52,6 +54,44 @@ def table_bytes(log_n: int) -> int:
 def evaluate_bytes(n: int) -> int:
     """What ``Evaluate`` may take besides its buffers; ``n`` counts coefficients, signals and rows."""
     return _PREPARE_FIXED + _PREPARE_BYTES * n
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Points:
+    """Affine points on the device in ``block``; with ``index`` only those of a query that are not at infinity, and the
+    numbers of their scalars (uint32)."""
+
+    block: CudaBuffer
+    count: int
+    array: Any
+    index: Any | None = None
+
+
+def present_points(block: CudaBuffer, n: int, size: int) -> Any | None:
+    """The numbers of the points that are not at infinity, where leaving the others out saves time and memory: from a
+    quarter on. Waits for the device."""
+    words = block.array((n, size // 8), np.uint64)
+    index = cupy.flatnonzero(words.any(axis=1)).astype(np.uint32)
+    return index if 4 * index.size <= 3 * n else None
+
+
+def compact_points(full: CudaBuffer, n: int, size: int, index: Any, allocate: Callable[[int], CudaBuffer]) -> Points:
+    """The points of ``index`` in a block of their own."""
+    count = int(index.size)
+    block = allocate(count * size + 4 * count)
+    points, numbers = block.array((count, size // 8), np.uint64), block.array((count,), np.uint32, count * size)
+    points[...] = full.array((n, size // 8), np.uint64)[index]
+    numbers[...] = index
+    return Points(block, count, points, numbers)
+
+
+def reversed_numbers(index: Any, bits: int) -> Any:
+    """Bit reversals of numbers below 2^bits (uint32)."""
+    result = cupy.zeros_like(index)
+    for _ in range(bits):
+        result = result << np.uint32(1) | index & np.uint32(1)
+        index = index >> np.uint32(1)
+    return result
 
 
 class Operations:
@@ -155,10 +195,15 @@ class Operations:
     # ---- sums ----
 
     def msm(
-        self, operation: Msm, points: Any, scalars: CudaBuffer, result: CudaBuffer, marks: list[tuple[str, Any]]
+        self,
+        operation: Msm,
+        points: Points | None,
+        scalars: CudaBuffer,
+        result: CudaBuffer,
+        marks: list[tuple[str, Any]],
     ) -> None:
         curve, n = operation.curve, operation.n
-        if n == 0:
+        if points is None or points.count == 0:
             runtime.memsetAsync(result.address, 0, point_bytes(curve, operation.group), _stream())
             return
         reversed_bits = 0
@@ -170,7 +215,10 @@ class Operations:
             raise ValueError("scalars that lack a factor")
         kernels = self.msm_kernels(curve, operation.group)
         view = scalars.array((n, 4), np.uint64, operation.offset * FR_BYTES)
-        total = kernels.run(points, view, reversed_bits=reversed_bits, marks=marks)
+        if points.index is not None:
+            view = view[reversed_numbers(points.index, reversed_bits) if reversed_bits else points.index]
+            reversed_bits = 0
+        total = kernels.run(points.array, view, reversed_bits=reversed_bits, marks=marks)
         kernels.write_affine(total, result.array((point_bytes(curve, operation.group),), np.uint8))
 
     # ---- rows ----

@@ -73,7 +73,7 @@ class CpuOperations:
         work[:] = scalars.array((32 * n,), np.uint8, 32 * operation.offset)
         table = native.aligned(n * size)
         if n:
-            table[:] = points
+            table[:] = points.array
         nbytes = self._library.msm_scratch_bytes(curve, group, n, 1)
         scratch = native.aligned(nbytes)
         self._library.msm(curve, group, table.reshape(n, size), work, n, out, scratch, nbytes, self._call(1))
@@ -101,7 +101,7 @@ class Bench:
         self.events: list[Event] = []
 
     def open(self, limit: int | None = None) -> Any:
-        device = self.module.CudaDevice(0, self.events.append, Path("/nonexistent"), limit)
+        device = self.module.CudaDevice(0, Path("/nonexistent"), self.events.append, limit)
         device._operations = CpuOperations([])
         return device
 
@@ -120,6 +120,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
         "copy_matrices",
         lambda matrices, allocate: (allocate(int(matrices.section.nbytes)), matrices),
     )
+    monkeypatch.setattr(device.operations, "present_points", lambda block, n, size: None)
     yield Bench(device, fake.cuda.runtime)
     for name, module in before.items():
         sys.modules.pop(name, None)
