@@ -6,7 +6,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import metadata
 from importlib.util import find_spec
 from typing import Any, Final
 
@@ -56,6 +55,8 @@ def cupy_cuda() -> int | None:
     """The major version of CUDA that the installed CuPy is for: 0 when CuPy is missing, None when it does not say."""
     if find_spec("cupy") is None:
         return 0
+    from importlib import metadata  # slow to load, and not needed on machines without a GPU
+
     for major in (13, 12, 11):
         try:
             metadata.version(f"cupy-cuda{major}x")
