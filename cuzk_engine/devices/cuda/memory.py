@@ -7,6 +7,7 @@ back to the ledger at once and may be handed out again, since the pool orders re
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Final
@@ -18,7 +19,7 @@ from cuzk_engine.devices.base import Owner
 from cuzk_engine.devices.cuda import faults
 from cuzk_engine.devices.cuda.shape import aligned_size
 from cuzk_engine.devices.ledger import Grant, Ledger, Reservation
-from cuzk_engine.errors import DeviceLostError, OutOfDeviceMemoryError
+from cuzk_engine.errors import CuzkError, DeviceLostError, OutOfDeviceMemoryError
 from cuzk_engine.events import Purpose
 
 _KEEP: Final = 1 << 62  # bytes that the pool may keep
@@ -126,7 +127,9 @@ class CudaBuffer:
         self.free()
 
     def __del__(self) -> None:
-        self.free()
+        if not sys.is_finalizing():  # the driver gives everything back when the process ends
+            with contextlib.suppress(CuzkError):
+                self.free()
 
     @property
     def nbytes(self) -> int:
