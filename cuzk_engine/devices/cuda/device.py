@@ -237,7 +237,7 @@ class CudaDevice:
             self._timeline.clear()
         try:
             self._residents.clear()
-            self._factors.free()
+            self._memory.free_all()
             with self._guard():
                 self._memory.trim()
                 self._timeline.collect()

@@ -7,7 +7,7 @@ back to the ledger at once and may be handed out again, since the pool orders re
 from __future__ import annotations
 
 import contextlib
-import sys
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Final
@@ -33,6 +33,8 @@ class Memory:
 
     def __init__(self, number: int, ledger: Ledger, compute: Any, guard: Guard) -> None:
         self.number, self.ledger, self.compute, self.guard = number, ledger, compute, guard
+        self._lock = threading.Lock()
+        self._live: set[CudaBuffer] = set()
         # Nothing runs on this stream, so what is allocated on it is there at once for every other.
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._pool = runtime.deviceGetDefaultMemPool(number)
@@ -59,7 +61,10 @@ class Memory:
         except BaseException:
             self.ledger.give_back(grant)
             raise
-        return CudaBuffer(self, grant, address, ready)
+        buffer = CudaBuffer(self, grant, address, ready)
+        with self._lock:
+            self._live.add(buffer)
+        return buffer
 
     def _malloc(self, nbytes: int, stream: Any, purpose: str) -> int:
         if nbytes == 0:
@@ -89,8 +94,19 @@ class Memory:
                     self.compute.wait_event(last)
                 runtime.freeAsync(address, self.compute.ptr)
 
+    def forget(self, buffer: CudaBuffer) -> None:
+        with self._lock:
+            self._live.discard(buffer)
+
+    def free_all(self) -> None:
+        """Frees every buffer, as nobody may after the device was closed: its streams may be gone then."""
+        with self._lock:
+            live = list(self._live)
+        for buffer in live:
+            buffer.free()
+
     def trim(self) -> None:
-        """Gives what nobody holds back to the driver."""
+        """Gives what the pool keeps and nobody holds back to the driver."""
         runtime.deviceSynchronize()
         runtime.memPoolTrimTo(self._pool, 0)
 
@@ -126,11 +142,6 @@ class CudaBuffer:
     def __exit__(self, *exc: object) -> None:
         self.free()
 
-    def __del__(self) -> None:
-        if not sys.is_finalizing():  # the driver gives everything back when the process ends
-            with contextlib.suppress(CuzkError):
-                self.free()
-
     @property
     def nbytes(self) -> int:
         return self._grant.nbytes
@@ -164,6 +175,7 @@ class CudaBuffer:
         try:
             self._memory.release(address, self.last)
         finally:
+            self._memory.forget(self)
             self._memory.ledger.give_back(self._grant)
 
 
@@ -206,6 +218,17 @@ class Arena:
             buffer.free()
 
 
+class _Temporary:
+    """Frees a buffer when the last array over it goes, which is while the device is open."""
+
+    def __init__(self, buffer: CudaBuffer) -> None:
+        self._buffer = buffer
+
+    def __del__(self) -> None:
+        with contextlib.suppress(CuzkError):
+            self._buffer.free()
+
+
 class LedgerAllocator:
     """CuPy's allocator for work on the stream of kernels whose needs are not known before: each array a buffer."""
 
@@ -214,5 +237,5 @@ class LedgerAllocator:
 
     def allocate(self, nbytes: int) -> Any:
         buffer = self._memory.scratch(aligned_size(nbytes), self._purpose, self._owner)
-        memory = cupy.cuda.UnownedMemory(buffer.address, buffer.nbytes, buffer, self._memory.number)
+        memory = cupy.cuda.UnownedMemory(buffer.address, buffer.nbytes, _Temporary(buffer), self._memory.number)
         return cupy.cuda.MemoryPointer(memory, 0)

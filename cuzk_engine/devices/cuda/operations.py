@@ -7,7 +7,8 @@ else launches. Nothing here waits for the device, except for the checks when mat
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -79,9 +80,10 @@ def compact_points(full: CudaBuffer, n: int, size: int, index: Any, allocate: Ca
     """The points of ``index`` in a block of their own."""
     count = int(index.size)
     block = allocate(count * size + 4 * count)
-    points, numbers = block.array((count, size // 8), np.uint64), block.array((count,), np.uint32, count * size)
-    points[...] = full.array((n, size // 8), np.uint64)[index]
-    numbers[...] = index
+    with _freed_on_failure(block):
+        points, numbers = block.array((count, size // 8), np.uint64), block.array((count,), np.uint32, count * size)
+        points[...] = full.array((n, size // 8), np.uint64)[index]
+        numbers[...] = index
     return Points(block, count, points, numbers)
 
 
@@ -243,12 +245,22 @@ def copy_matrices(matrices: Matrices, allocate: Callable[[int], CudaBuffer]) -> 
     sizes = [-(-int(array.nbytes) // 256) * 256 for array in arrays]
     block = allocate(sum(sizes))
     offset, copies = 0, []
-    for array, size in zip(arrays, sizes, strict=True):
-        copy = block.array(array.shape, array.dtype, offset)
-        copy[...] = array
-        copies.append(copy)
-        offset += size
+    with _freed_on_failure(block):
+        for array, size in zip(arrays, sizes, strict=True):
+            copy = block.array(array.shape, array.dtype, offset)
+            copy[...] = array
+            copies.append(copy)
+            offset += size
     return block, Matrices(matrices.rows, *copies)
+
+
+@contextmanager
+def _freed_on_failure(block: CudaBuffer) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        block.free()
+        raise
 
 
 def _transform(table: CudaBuffer) -> Ntt:

@@ -79,7 +79,8 @@ class Timeline:
         """Emits the spans that are over."""
         spans: list[Span] = []
         with self._lock:
-            over = [span for span in self._pending if span.end.done]
+            # They may lie on two streams: the end can come before the begin.
+            over = [span for span in self._pending if span.end.done and span.begin.done]
             if not over:
                 return
             self._pending = [span for span in self._pending if span not in over]
@@ -92,8 +93,8 @@ class Timeline:
             self._sink(span)
 
     def _span(self, span: _Pending) -> Span:
-        begin = self.nanoseconds(span.begin)
-        end = max(begin, self.nanoseconds(span.end))
+        end = self.nanoseconds(span.end)
+        begin = min(self.nanoseconds(span.begin), end)
         owner = span.owner
         return Span(
             begin, end, self._device, span.lane, span.kind, owner.job, owner.partition, owner.worker,
@@ -140,8 +141,8 @@ PHASES: Final = {
 def msm_spans(begin: Any, marks: list[tuple[str, Any]], end: Any) -> list[tuple[Any, Any, Kind]]:
     """(begin, end, kind) of an MSM's phases from the events that ``Msm.run`` left at their ends.
 
-    The groups' accumulations follow each other; a group's reduction follows its accumulation. ``end``: after the
-    affine form, which counts as reduction."""
+    The groups' accumulations follow each other, as a rule; a group's reduction follows its accumulation. ``end``: after
+    the affine form, which counts as reduction."""
     spans: list[tuple[Any, Any, Kind]] = []
     last_of: dict[str, Any] = {}
     before = begin

@@ -234,6 +234,33 @@ def test_a_lost_device_says_so_to_everybody(bench: Bench) -> None:
     assert device.memory().used == 0
 
 
+def test_a_span_whose_end_comes_first(bench: Bench) -> None:
+    """On two streams, as groups of windows are: it is told when both are over, and never lasts less than nothing."""
+    module = importlib.import_module("cuzk_engine.devices.cuda.timeline")
+    timeline = module.Timeline("cuda:0", bench.events.append)
+    event = sys.modules["cupy.cuda"].Event
+    begin, end = event(), event()
+    timeline.add(begin, end, Lane.COMPUTE, Kind.MSM_REDUCE, ME)
+    end.record()
+    timeline.collect()
+    assert not bench.events
+    begin.record()
+    timeline.collect()
+    (span,) = bench.events
+    assert isinstance(span, Span)
+    assert span.start_ns == span.end_ns
+
+
+def test_what_was_not_freed_goes_with_the_device(bench: Bench) -> None:
+    device = bench.open()
+    buffer = device.allocate(64, Purpose.ABC, ME)
+    device.close()
+    assert device.memory().used == 0
+    assert not bench.runtime.blocks
+    bench.runtime.fault = fake_cupy.CUDARuntimeError(700, "cudaErrorIllegalAddress: nothing may be called any more")
+    buffer.free()
+
+
 def test_scratch_and_tables_as_planned(bench: Bench) -> None:
     device = bench.open()
     curve = KeyCache().get(case("bls12381", "mul_out").path("circuit.zkey")).sizes.curve
