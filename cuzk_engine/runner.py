@@ -47,7 +47,7 @@ from cuzk_engine.errors import CuzkError, OutOfDeviceMemoryError, ProofInvalidEr
 from cuzk_engine.events import Incident, Kind, Purpose, Span, host_lane
 from cuzk_engine.formats.proof import Proof, PublicSignals
 from cuzk_engine.formats.wtns import Witness
-from cuzk_engine.groth16.assemble import Blinding, Randomness, add_points, assemble
+from cuzk_engine.groth16.assemble import BlindedKey, Blinding, Randomness, add_points, assemble
 from cuzk_engine.groth16.plan import CircuitSizes, CostModel, Needs, PartitionPlan, Query, plan_partition
 from cuzk_engine.groth16.proving_key import HBasis, PointRange, ProvingKey
 from cuzk_engine.keys import KeyCache
@@ -185,10 +185,11 @@ class Runner:
             key.check_witness(witness)
         run.advance(run.costs.read_witness())
         plan = self.plan(key.sizes, settings)
-        sums, prestage = _OnDevice(self, run, key, witness, plan, settings).run()
+        on_device = _OnDevice(self, run, key, witness, plan, settings)
+        sums, prestage = on_device.run()
         public = PublicSignals(witness.public_values(key.sizes.n_public))
         with run.phase("assemble", Kind.ASSEMBLE):
-            proof = assemble(key.elements, sums, Blinding.fresh(key.sizes.curve, self._randomness))
+            proof = assemble(key.sizes.curve, on_device.blinded(), sums)
         with run.phase("verify", Kind.VERIFY):
             self._verify(key, witness, public, proof)
         run.advance(run.costs.finish())
@@ -316,6 +317,8 @@ class _OnDevice:
         self._tables = runner._tables
         self._host_memory = runner.host_memory
         self._threads = runner._threads
+        self._randomness = runner._randomness
+        self._blinded: BlindedKey | None = None
         self._work = run
         self._owner, self._cancel = run.owner, run.cancel
         self._key, self._sizes = key, key.sizes
@@ -460,5 +463,13 @@ class _OnDevice:
                     running.append((query, part, device.launch(operation, owner, cancel, after)))
                     # One result and one staging buffer serve all parts of a query.
                     collect(wait=staging is not None or len(parts) > 1)
+            self.blinded()  # while a GPU is busy
             collect(wait=True)
         return sums
+
+    def blinded(self) -> BlindedKey:
+        """The key's elements with fresh blinding factors, the same at every call."""
+        if self._blinded is None:
+            curve = self._sizes.curve
+            self._blinded = BlindedKey.of(self._key.elements, Blinding.fresh(curve, self._randomness))
+        return self._blinded
