@@ -64,6 +64,9 @@ __all__ = [
 ]
 
 LIBRARY_NAME: Final = "libcuzk_native.so"
+FEATURES_VARIABLE: Final = "CUZK_CPU_FEATURES"
+"""Environment variable: the instructions that may be used, see ``cuzk_isa`` in ``cuzk.h``."""
+FEATURES: Final = ("portable", "bmi2", "adx", "avx512ifma")
 LIBRARY_VARIABLE: Final = "CUZK_NATIVE_LIBRARY"
 """Environment variable: the library's path, instead of the installed one (a build with sanitizers, say)."""
 
@@ -315,6 +318,11 @@ _LOAD_LOCK: Final = threading.Lock()  # functools.cache alone would let two thre
 
 @functools.cache
 def _load() -> NativeLibrary:
+    unknown = [word for word in filter(None, os.environ.get(FEATURES_VARIABLE, "").split(",")) if word not in FEATURES]
+    if unknown:
+        raise NativeLibraryError(
+            f"{FEATURES_VARIABLE}: {unknown[0]} is unknown; known are {', '.join(FEATURES)}, or nothing at all"
+        )
     package = Path(__file__).resolve().parent
     path = _find(package)
     try:

@@ -66,7 +66,9 @@ typedef struct {
 
 /* ---- library ---- */
 const char *cuzk_source_hash(void); /* 64 hex digits over kernels/, as tools/source_hash.py computes them */
-const char *cuzk_isa(void);         /* the code path in use: "portable", "bmi2+adx", ... ; CUZK_CPU_FEATURES= limits it */
+const char *cuzk_isa(void);         /* the code path in use: "portable", "bmi2+adx", "bmi2+adx+avx512ifma". The environment
+                                     * variable CUZK_CPU_FEATURES limits it: empty, no vector instructions; "portable",
+                                     * plain C++; "avx512ifma", all that there is today. */
 const char *cuzk_isa_available(void); /* comma-separated, best last */
 uint32_t cuzk_threads(void);        /* what 0 threads means */
 

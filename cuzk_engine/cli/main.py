@@ -30,6 +30,8 @@ COMMANDS: Final = {
     "info": "say what a file holds",
     "setup": "make a proving key for development",
     "workload": "write a circuit, key and witness to measure with",
+    "bench": "measure how long proofs take",
+    "doctor": "look for what keeps cuzk from working well",
 }
 
 INTERRUPTED: Final = 130

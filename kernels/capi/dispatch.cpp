@@ -50,10 +50,11 @@ std::vector<Candidate> candidates() {
   return c;
 }
 
-// Whether every feature in `name` is in the comma-separated list `allowed`.
+// Whether the comma-separated list `allowed` lets a path of these features, joined by '+', be used.
 bool is_allowed(const std::string &name, const std::string &allowed) {
   if (name == "portable") return true;
-  const std::string list = "," + allowed + ",";
+  const std::string list = ",bmi2,adx," + allowed + ",";
+  if (list.find(",portable,") != std::string::npos) return false;
   for (size_t begin = 0; begin < name.size();) {
     const size_t end = std::min(name.find('+', begin), name.size());
     if (list.find("," + name.substr(begin, end - begin) + ",") == std::string::npos) return false;
@@ -66,7 +67,8 @@ struct Choice {
   Candidate used{};
   std::string available;
 
-  // CUZK_CPU_FEATURES, where set, lists the features that may be used: "" none, "bmi2,adx", "bmi2,adx,avx512ifma".
+  // CUZK_CPU_FEATURES, where set, lists the vector instructions that may be used: "" none, "avx512ifma"; bmi2 and adx
+  // need not be named. "portable" is plain C++ alone.
   Choice() {
     const char *allowed = getenv("CUZK_CPU_FEATURES");
     for (const Candidate &c : candidates()) {

@@ -33,7 +33,7 @@ def native(
         pytest.skip(f"this processor cannot run {name}")
     copy = Path(shutil.copy(default_native.path, tmp_path_factory.mktemp("native") / f"lib{name}.so"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CUZK_CPU_FEATURES", "" if name == "portable" else name.replace("+", ","))
+        patch.setenv("CUZK_CPU_FEATURES", name.replace("+", ","))
         loaded = NativeLibrary(copy)
         assert loaded.isa() == name
     return loaded

@@ -117,11 +117,11 @@ def test_missing_and_broken_libraries_are_refused(installed: Path) -> None:
 @pytest.mark.parametrize(
     ("features", "expected"),
     [
-        ("", "portable"),
-        ("adx", "portable"),
-        ("nonsense", "portable"),
+        ("portable", "portable"),
+        ("portable,avx512ifma", "portable"),
+        ("", "bmi2+adx"),
         ("bmi2,adx", "bmi2+adx"),
-        ("adx,bmi2,sse4", "bmi2+adx"),
+        ("avx512ifma", "bmi2+adx+avx512ifma"),
         ("bmi2,adx,avx512ifma", "bmi2+adx+avx512ifma"),
         (None, None),
     ],
@@ -142,6 +142,15 @@ def test_code_path_follows_the_processor_and_the_setting(
     command = [sys.executable, "-S", "-c", script, str(default_native.path)]
     used = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert used.stdout.strip() == repr(expected.encode())
+
+
+def test_unknown_features_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUZK_CPU_FEATURES", "avx512ifma,nonsense")
+    with pytest.raises(NativeLibraryError) as error:
+        binding._load.__wrapped__()
+    assert str(error.value) == (
+        "CUZK_CPU_FEATURES: nonsense is unknown; known are portable, bmi2, adx, avx512ifma, or nothing at all"
+    )
 
 
 def test_zero_threads_means_the_affinity_mask(default_native: NativeLibrary) -> None:

@@ -1,0 +1,105 @@
+"""Python, the native library, processor and memory."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import sys
+from pathlib import Path
+from typing import Final
+
+from cuzk_engine.doctor.check import Check, ok, problem, warning
+from cuzk_engine.errors import NativeLibraryError, SettingError
+from cuzk_engine.units import format_size
+
+LEAST_MEMORY: Final = 1 << 30
+LEAST_LOCKED: Final = 1 << 30
+
+
+def python() -> Check:
+    from cuzk_engine import __version__
+    from cuzk_engine.build import build_id
+
+    found = f"{platform.python_version()} ({sys.executable}), cuzk {__version__}, build {build_id()}"
+    return ok("python", found)
+
+
+def native_library() -> Check:
+    from cuzk_engine import native
+
+    name = "native library"
+    try:
+        library = native.library()
+    except NativeLibraryError as error:
+        return problem(name, str(error), "run make setup, or install the package again")
+    used, available = library.isa(), library.isa_available()
+    found = f"{library.path}, uses {used}, available: {', '.join(available)}"
+    if used != available[-1]:
+        limit = os.environ.get(native.FEATURES_VARIABLE, "")
+        return warning(
+            name,
+            found,
+            f'{native.FEATURES_VARIABLE}="{limit}" keeps it from {available[-1]}, which is faster: unset it',
+        )
+    return ok(name, found)
+
+
+def processor(root: Path = Path("/")) -> Check:
+    from cuzk_engine.devices.cpu import processor_name
+
+    cores = len(os.sched_getaffinity(0))
+    total = os.cpu_count() or cores
+    found = f"{processor_name()} ({platform.machine()}), {cores} of {total} cores usable"
+    quota = cpu_quota(root)
+    if quota is not None and quota < cores:
+        advice = "proofs use as many threads as cores, which a quota then halts: raise it, or set gpus.gpu_threads"
+        return warning("processor", f"{found}, but the container's quota is {quota:g}", advice)
+    return ok("processor", found)
+
+
+def cpu_quota(root: Path = Path("/")) -> float | None:
+    """Processors' worth of time that the control group allows; None without a limit."""
+    try:
+        allowed, period = (root / "sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+        return None if allowed == "max" else int(allowed) / int(period)
+    except (OSError, ValueError, ZeroDivisionError):
+        return None
+
+
+def memory(arena: str = "auto", root: Path = Path("/")) -> Check:
+    """``arena``: the setting ``cpu.arena``."""
+    from cuzk_engine.devices.arena import machine_limit, resolve
+
+    name = "memory"
+    limit = machine_limit(root)
+    try:
+        capacity = resolve(arena, root=root)
+    except SettingError as error:
+        return problem(name, str(error), "correct the setting")
+    found = (
+        f"limit {format_size(limit.nbytes)} ({limit.source}), "
+        f"proofs on the CPU may use {format_size(capacity.nbytes)} ({capacity.source})"
+    )
+    if capacity.nbytes > limit.nbytes:
+        return warning(name, found, f"{capacity.source} promises more than there is: proofs may be killed; lower it")
+    if capacity.nbytes < LEAST_MEMORY:
+        return warning(name, found, "only small circuits fit; `cuzk info KEY.zkey` says what a proof needs")
+    return ok(name, found)
+
+
+def locked_memory(has_gpu: bool) -> Check:
+    """The limit on page-locked memory, which uploads to a GPU use."""
+    name = "memory lock limit"
+    soft, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    words = "unlimited" if soft == resource.RLIM_INFINITY else format_size(soft)
+    if soft == resource.RLIM_INFINITY or soft >= LEAST_LOCKED:
+        return ok(name, words)
+    if not has_gpu:
+        return ok(name, f"{words}; matters with a GPU only")
+    up_to = "" if hard == resource.RLIM_INFINITY else f" (hard limit {format_size(hard)})"
+    return warning(
+        name,
+        f"{words}{up_to}: page-locking may be refused, and uploads would then be pageable and slower",
+        "ulimit -l unlimited before the start, LimitMEMLOCK=infinity in a systemd unit, --ulimit memlock=-1 for docker",
+    )
