@@ -70,6 +70,18 @@ class MemoryPlanError(OutOfDeviceMemoryError):
         self.args = (f"{message}; {advice}" if advice else message,)
 
 
+class DeviceFaultError(CuzkError):
+    """A call of a device's driver failed; ``name`` and ``code`` are the driver's."""
+
+    def __init__(self, device: str, name: str, code: int, message: str) -> None:
+        self.device, self.name, self.code = device, name, code
+        super().__init__(f"device {device}: {message}")
+
+
+class DeviceLostError(DeviceFaultError):
+    """A kernel faulted, or the card failed: nothing more can run on the device in this process."""
+
+
 class CancelledError(CuzkError):
     """The job was cancelled; nothing was delivered."""
 

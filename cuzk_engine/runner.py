@@ -47,7 +47,7 @@ from cuzk_engine.errors import CuzkError, OutOfDeviceMemoryError, ProofInvalidEr
 from cuzk_engine.events import Incident, Kind, Purpose, Span, host_lane
 from cuzk_engine.formats.proof import Proof, PublicSignals
 from cuzk_engine.formats.wtns import Witness
-from cuzk_engine.groth16.assemble import Blinding, Randomness, add_points, assemble
+from cuzk_engine.groth16.assemble import BlindedKey, Blinding, Randomness, add_points, assemble
 from cuzk_engine.groth16.plan import CircuitSizes, CostModel, Needs, PartitionPlan, Query, plan_partition
 from cuzk_engine.groth16.proving_key import HBasis, PointRange, ProvingKey
 from cuzk_engine.keys import KeyCache
@@ -185,10 +185,11 @@ class Runner:
             key.check_witness(witness)
         run.advance(run.costs.read_witness())
         plan = self.plan(key.sizes, settings)
-        sums, prestage = _OnDevice(self, run, key, witness, plan, settings).run()
+        on_device = _OnDevice(self, run, key, witness, plan, settings)
+        sums, prestage = on_device.run()
         public = PublicSignals(witness.public_values(key.sizes.n_public))
         with run.phase("assemble", Kind.ASSEMBLE):
-            proof = assemble(key.elements, sums, Blinding.fresh(key.sizes.curve, self._randomness))
+            proof = assemble(key.sizes.curve, on_device.blinded(), sums)
         with run.phase("verify", Kind.VERIFY):
             self._verify(key, witness, public, proof)
         run.advance(run.costs.finish())
@@ -214,13 +215,15 @@ def plan_for(device: Device, sizes: CircuitSizes, settings: PipelineSettings) ->
     needs = Needs(
         msm_scratch=lambda curve, group, n: device.scratch_bytes(Msm, curve, group, n),
         ntt_table=device.table_bytes,
+        evaluate_scratch=lambda curve, n: device.scratch_bytes(Evaluate, curve, 0, n),
     )
     return plan_partition(sizes, needs, evaluate_on_device=_evaluates_on_device(device, settings))
 
 
 def _evaluates_on_device(device: Device, settings: PipelineSettings) -> bool:
     if settings.evaluate is Evaluation.AUTO:
-        return False  # the matrices are read where the key is mapped, by the host's threads
+        # For the CPU the matrices are read where the key is mapped, by the host's threads.
+        return device.info.kind != "cpu"
     return settings.evaluate is Evaluation.DEVICE
 
 
@@ -294,9 +297,7 @@ class _Vectors:
     """The inputs on the device, and the events after which they are there."""
 
     witness: Buffer
-    a: Buffer
-    b: Buffer
-    c: Buffer
+    abc: list[Buffer] = field(default_factory=list)
     ready: dict[str, DeviceEvent] = field(default_factory=dict)
 
 
@@ -316,6 +317,8 @@ class _OnDevice:
         self._tables = runner._tables
         self._host_memory = runner.host_memory
         self._threads = runner._threads
+        self._randomness = runner._randomness
+        self._blinded: BlindedKey | None = None
         self._work = run
         self._owner, self._cancel = run.owner, run.cancel
         self._key, self._sizes = key, key.sizes
@@ -333,7 +336,7 @@ class _OnDevice:
             with self._locked(), ExitStack() as inside:
                 if vectors is None:
                     vectors = self._upload(inside, host)
-                self._transform(vectors, reservation)
+                self._transform(inside, vectors, reservation)
                 for buffer in host:
                     buffer.free()
                 return self._sum_queries(inside, vectors), prestage
@@ -374,19 +377,24 @@ class _OnDevice:
         device, owner, sizes = self._device, self._owner, self._sizes
         with self._work.phase("upload"):
             witness = stack.enter_context(device.allocate(sizes.witness_bytes, Purpose.WITNESS, owner))
-            a, b, c = (stack.enter_context(device.allocate(sizes.vector_bytes, Purpose.ABC, owner)) for _ in "abc")
-            vectors = _Vectors(witness, a, b, c)
+            vectors = _Vectors(witness, self._allocate_abc(stack) if host else [])
             vectors.ready["w"] = device.upload(witness, self._witness.raw, Kind.UPLOAD_WITNESS, owner)
-            for name, target, source in zip("abc", (a, b, c), host, strict=False):
+            for name, target, source in zip("abc", vectors.abc, host, strict=False):
                 vectors.ready[name] = device.upload(target, source.data, Kind.UPLOAD_ABC, owner)
         return vectors
 
-    def _transform(self, vectors: _Vectors, reservation: Reservation) -> None:
+    def _allocate_abc(self, stack: ExitStack) -> list[Buffer]:
+        nbytes = self._sizes.vector_bytes
+        return [stack.enter_context(self._device.allocate(nbytes, Purpose.ABC, self._owner)) for _ in "abc"]
+
+    def _transform(self, stack: ExitStack, vectors: _Vectors, reservation: Reservation) -> None:
         """Leaves the scalars of the H query in ``a``."""
         device, owner, cancel, sizes = self._device, self._owner, self._cancel, self._sizes
         curve, log_n = sizes.curve, sizes.log_domain
-        a, b, c, ready = vectors.a, vectors.b, vectors.c, vectors.ready
-        matrices = self._matrices
+        matrices, ready = self._matrices, vectors.ready
+        if matrices is not None:
+            vectors.abc = self._allocate_abc(stack)
+        a, b, c = vectors.abc
         if matrices is not None:
             with self._work.phase("evaluate"):
                 operation = Evaluate(
@@ -434,7 +442,7 @@ class _OnDevice:
                 if part.first + part.n == whole:
                     results[query].free()
                     if query is Query.H:
-                        vectors.a.free()
+                        vectors.abc[0].free()
 
         with self._work.phase("msm"):
             staging = None
@@ -443,7 +451,7 @@ class _OnDevice:
                     HostBuffer.allocate(self._host_memory, key.staging_bytes, Purpose.SRS, owner)
                 ).data
             for query in Query:
-                scalars = vectors.a if query is Query.H else vectors.witness
+                scalars = vectors.abc[0] if query is Query.H else vectors.witness
                 offset = sizes.n_public + 1 if query is Query.L else 0
                 after = vectors.ready["w"] if query is not Query.H else None
                 parts = key.ranges(query)
@@ -455,5 +463,13 @@ class _OnDevice:
                     running.append((query, part, device.launch(operation, owner, cancel, after)))
                     # One result and one staging buffer serve all parts of a query.
                     collect(wait=staging is not None or len(parts) > 1)
+            self.blinded()  # while a GPU is busy
             collect(wait=True)
         return sums
+
+    def blinded(self) -> BlindedKey:
+        """The key's elements with fresh blinding factors, the same at every call."""
+        if self._blinded is None:
+            curve = self._sizes.curve
+            self._blinded = BlindedKey.of(self._key.elements, Blinding.fresh(curve, self._randomness))
+        return self._blinded

@@ -194,7 +194,13 @@ TABLE: Final[tuple[Definition, ...]] = (
         "A loaded key is dropped for another only after this long without use.",
         inert=True,
     ),
-    Definition("gpus.devices", Type.LIST, (), "Devices", "Devices in use, by number, bus id or UUID; empty: all."),
+    Definition(
+        "gpus.devices",
+        Type.LIST,
+        (),
+        "Devices",
+        "Devices in use: numbers of GPUs, cuda:N, cpu; empty: all GPUs, or cpu.",
+    ),
     _int("gpus.gpu_threads", 0, "Host threads", "Threads of the CPU for one device's host work; 0: all.", 0, 4096),
     _int(
         WORKERS_KEY,

@@ -24,7 +24,8 @@ from cuzk_engine.daemon.jobs import JobManager
 from cuzk_engine.daemon.log import DaemonLog
 from cuzk_engine.daemon.store import JobRecord, Store
 from cuzk_engine.daemon.timeline import Timeline
-from cuzk_engine.errors import DaemonError, SettingError
+from cuzk_engine.devices.select import check_name, usable_cards
+from cuzk_engine.errors import CuzkError, DaemonError, SettingError
 from cuzk_engine.events import EventBatch, Incident, LogLine, Mark
 from cuzk_engine.proto import engine_v1_pb2 as pb
 from cuzk_engine.settings import TABLE, WORKERS_KEY, value_text
@@ -406,11 +407,18 @@ def choose_devices(settings: Settings) -> list[str]:
     """Ids of the devices to run: all cards, or the CPU where there is none. Raises SettingError for one that is not
     there.
     """
-    wanted = settings.texts("gpus.devices")
-    unknown = [name for name in wanted if name not in ("cpu", "auto")]
-    if unknown:
-        raise SettingError(f"gpus.devices names {unknown[0]!r}: this machine has no such device; there is cpu")
-    return ["cpu"]
+    chosen: list[str] = []
+    for text in settings.texts("gpus.devices") or ("auto",):
+        name = f"cuda:{text}" if text.isascii() and text.isdecimal() else text
+        if name == "auto":
+            chosen += usable_cards() or ["cpu"]
+            continue
+        try:
+            check_name(name)
+        except CuzkError as error:
+            raise SettingError(f"gpus.devices names {text!r}: {error}") from error
+        chosen.append(name)
+    return list(dict.fromkeys(chosen))
 
 
 async def _every(seconds: float, work: Any) -> None:

@@ -156,7 +156,10 @@ class NttTable:
 
 @dataclass(frozen=True, slots=True)
 class CosetExtend:
-    """Values on the domain → values on the odd coset, in place, natural order on both sides."""
+    """Values on the domain → values on the odd coset, in place, natural order on both sides.
+
+    A device may keep vectors in another order and without a factor, as long as every operation and ``Msm`` know of it.
+    """
 
     curve: Curve
     data: Buffer
@@ -260,7 +263,8 @@ class Device(Protocol):
         ...
 
     def scratch_bytes(self, operation_type: type[Any], curve: Curve, group: int, n: int) -> int:
-        """What ``launch`` of such an operation will take as scratch, for the plan."""
+        """What ``launch`` of such an operation will take as scratch at most, for the plan. ``n``: points of an ``Msm``;
+        coefficients, signals and rows of an ``Evaluate``, together."""
         ...
 
     def table_bytes(self, curve: Curve, log_n: int) -> int:

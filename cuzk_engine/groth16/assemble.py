@@ -43,16 +43,37 @@ class Blinding:
         return cls(below(curve.r), below(curve.r))
 
 
-def assemble(key: KeyElements, sums: dict[Query, bytes], blinding: Blinding) -> Proof:
+@dataclass(frozen=True)
+class BlindedKey:
+    """α + r δ, β + s δ and − r s δ: what can be computed before the sums are there. As secret as r and s."""
+
+    blinding: Blinding
+    a: bytes = field(repr=False)
+    b1: bytes = field(repr=False)
+    b2: bytes = field(repr=False)
+    c: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, key: KeyElements, blinding: Blinding) -> BlindedKey:
+        curve, (r, s) = key.curve, (blinding.r, blinding.s)
+        r_delta, s_delta, rs_delta = _multiples(curve, Group.G1, [key.delta1] * 3, [r, s, -r * s])
+        (s_delta2,) = _multiples(curve, Group.G2, [key.delta2], [s])
+        return cls(
+            blinding,
+            add_points(curve, Group.G1, key.alpha1, r_delta),
+            add_points(curve, Group.G1, key.beta1, s_delta),
+            add_points(curve, Group.G2, key.beta2, s_delta2),
+            rs_delta,
+        )
+
+
+def assemble(curve: Curve, blinded: BlindedKey, sums: dict[Query, bytes]) -> Proof:
     """The proof from the MSMs' results, one point a query."""
-    curve, (r, s) = key.curve, (blinding.r, blinding.s)
-    r_delta, s_delta, rs_delta = _multiples(curve, Group.G1, [key.delta1] * 3, [r, s, -r * s])
-    (s_delta2,) = _multiples(curve, Group.G2, [key.delta2], [s])
-    a = add_points(curve, Group.G1, key.alpha1, sums[Query.A], r_delta)
-    b1 = add_points(curve, Group.G1, key.beta1, sums[Query.B1], s_delta)
-    b2 = add_points(curve, Group.G2, key.beta2, sums[Query.B2], s_delta2)
-    s_a, r_b = _multiples(curve, Group.G1, [a, b1], [s, r])
-    c = add_points(curve, Group.G1, sums[Query.L], sums[Query.H], s_a, r_b, rs_delta)
+    a = add_points(curve, Group.G1, blinded.a, sums[Query.A])
+    b1 = add_points(curve, Group.G1, blinded.b1, sums[Query.B1])
+    b2 = add_points(curve, Group.G2, blinded.b2, sums[Query.B2])
+    s_a, r_b = _multiples(curve, Group.G1, [a, b1], [blinded.blinding.s, blinded.blinding.r])
+    c = add_points(curve, Group.G1, sums[Query.L], sums[Query.H], s_a, r_b, blinded.c)
     return Proof(curve, decode_g1(curve, a), decode_g2(curve, b2), decode_g1(curve, c))
 
 

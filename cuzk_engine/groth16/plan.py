@@ -6,6 +6,8 @@ The pipeline's stages and what is alive in each (w: witness, a b c: the three ve
     H           w, a, buckets of the H query        b and c are freed once a∘b − c stands in a
     queries     w, buckets of the largest query     a is freed after H
 
+before them, where the device evaluates, ``evaluate``: w, a, b, c and scratch;
+
 and the NTT table, which outlives the partition. ``runner`` allocates and frees in this order.
 """
 
@@ -79,10 +81,12 @@ class CircuitSizes:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a device takes for its operations: MSM scratch for (curve, group, n), table for (curve, log n)."""
+    """What a device takes for its operations: MSM scratch for (curve, group, n), table for (curve, log n), scratch of
+    the evaluation on the device for (curve, n), n counting coefficients, signals and rows."""
 
     msm_scratch: Callable[[Curve, int, int], int]
     ntt_table: Callable[[Curve, int], int]
+    evaluate_scratch: Callable[[Curve, int], int] = lambda curve, n: 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +138,10 @@ def plan_partition(sizes: CircuitSizes, needs: Needs, *, evaluate_on_device: boo
         },
         "queries": {Purpose.WITNESS: witness, Purpose.MSM: queries, Purpose.RESULT: results},
     }
+    if evaluate_on_device:
+        everything = sizes.n_coefficients + sizes.n_vars + sizes.domain_size
+        scratch_bytes = needs.evaluate_scratch(sizes.curve, everything)
+        stages["evaluate"] = {**stages["transform"], Purpose.SCRATCH: scratch_bytes}
     return PartitionPlan(
         stages=stages,
         input_bytes=witness + (0 if evaluate_on_device else 3 * vector),

@@ -9,6 +9,12 @@
 namespace cuzk {
 namespace CUZK_PATH {
 
+// a b - c d; a field that can do that with one reduction has an overload of its own.
+template <class F>
+CUZK_HD CUZK_INLINE F product_difference(const F &a, const F &b, const F &c, const F &d) {
+  return a * b - c * d;
+}
+
 // x, y in Montgomery form; (0, 0), which lies on none of the curves, is the point at infinity.
 template <class F>
 struct Affine {
@@ -22,7 +28,11 @@ struct Affine {
     x.store(p);
     y.store(static_cast<char *>(p) + F::bytes);
   }
-  CUZK_HD CUZK_INLINE bool is_infinity() const { return x.is_zero() && y.is_zero(); }
+  CUZK_HD CUZK_INLINE bool is_infinity() const {
+    // Both are asked: a field may take several threads to answer.
+    const bool x_is_zero = x.is_zero(), y_is_zero = y.is_zero();
+    return x_is_zero && y_is_zero;
+  }
   CUZK_HD CUZK_INLINE Affine operator-() const { return {x, -y}; }
   CUZK_HD CUZK_INLINE bool operator==(const Affine &b) const { return x == b.x && y == b.y; }
   CUZK_HD CUZK_INLINE bool on_curve(const F &b) const { return is_infinity() || y.sqr() == x.sqr() * x + b; }
@@ -49,7 +59,7 @@ struct Xyzz {
     const F xx = x.sqr();
     const F m = xx.dbl() + xx;
     const F x3 = m.sqr() - s.dbl();
-    return {x3, m * (s - x3) - w * y, v * zz, w * zzz};
+    return {x3, product_difference(m, s - x3, w, y), v * zz, w * zzz};
   }
 
   static CUZK_HD Xyzz dbl(const Affine<F> &p) {
@@ -61,7 +71,7 @@ struct Xyzz {
     const F xx = p.x.sqr();
     const F m = xx.dbl() + xx;
     const F x3 = m.sqr() - s.dbl();
-    return {x3, m * (s - x3) - w * p.y, v, w};
+    return {x3, product_difference(m, s - x3, w, p.y), v, w};
   }
 
   CUZK_HD void add(const Affine<F> &b) {  // 8M + 2S
@@ -80,7 +90,7 @@ struct Xyzz {
     const F ppp = p * pp;
     const F q = x * pp;
     const F x3 = r.sqr() - ppp - q.dbl();
-    y = r * (q - x3) - y * ppp;
+    y = product_difference(r, q - x3, y, ppp);
     x = x3;
     zz = zz * pp;
     zzz = zzz * ppp;
@@ -104,7 +114,7 @@ struct Xyzz {
     const F ppp = p * pp;
     const F q = u1 * pp;
     const F x3 = r.sqr() - ppp - q.dbl();
-    y = r * (q - x3) - s1 * ppp;
+    y = product_difference(r, q - x3, s1, ppp);
     x = x3;
     zz = zz * b.zz * pp;
     zzz = zzz * b.zzz * ppp;

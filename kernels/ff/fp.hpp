@@ -3,6 +3,9 @@
 // The field concept that ec/, ntt/ and msm/ are written over (Fp, Fp2 and, on a GPU, its own type):
 //   F::zero(), F::one(), a + b, a - b, a * b, -a, a == b, a.sqr(), a.dbl(), a.is_zero(), a.inverse() (0 gives 0)
 #pragma once
+#ifdef CUZK_TARGET_CUDA
+#include "fp_cuda.hpp"
+#else
 #include <string.h>
 
 #include "inverse.hpp"
@@ -136,3 +139,5 @@ using Bls12_381Fr = Fp<Bls12_381FrParams>;
 
 }  // namespace CUZK_PATH
 }  // namespace cuzk
+
+#endif

@@ -7,7 +7,7 @@ import pytest
 from cuzk_engine.curves import BN254, CURVES
 from cuzk_engine.formats.points import encode_g1, encode_g2
 from cuzk_engine.formats.zkey import ZKey
-from cuzk_engine.groth16.assemble import Blinding, assemble
+from cuzk_engine.groth16.assemble import BlindedKey, Blinding, assemble
 from cuzk_engine.groth16.plan import Query
 from cuzk_engine.native import Group
 from tests.support.arithmetic import CurveMath
@@ -37,7 +37,7 @@ def test_the_formula(curve, blinding):
     c = g1.add(sums[Query.L], sums[Query.H])
     for term in (g1.mul(a, s), g1.mul(b1, r), g1.mul(delta1, -r * s % curve.r)):
         c = g1.add(c, term)
-    proof = assemble(zkey, encoded, Blinding(r, s))
+    proof = assemble(curve, BlindedKey.of(zkey, Blinding(r, s)), encoded)
     assert (proof.curve, proof.a, proof.b, proof.c) == (curve, a, b2, c)
 
 

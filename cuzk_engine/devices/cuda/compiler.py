@@ -1,0 +1,120 @@
+"""Kernels as machine code, through a cache whose key covers everything the result depends on.
+
+The key of a program is a hash over the text of its source and of every header it can reach, the options, the
+architecture and the compiler's version. A changed header can therefore never run stale code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from cuzk_engine.devices.cuda import nvrtc
+
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
+_COMMON = ("--std=c++17", "--device-as-default-execution-space", "-DCUZK_TARGET_CUDA=1", "--ptxas-options=-v")
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One source of kernels/ with its macros: ``("msm/accumulate.cu", ("-DCUZK_CURVE=Bls12_381",))``."""
+
+    source: str
+    options: tuple[str, ...] = ()
+
+
+def kernels_folder() -> Path:
+    """kernels/ of the checkout, or the copy installed inside the package."""
+    package = Path(__file__).resolve().parents[2]
+    for folder in (package / "_kernels", package.parent / "kernels"):
+        if (folder / "ff" / "fp_cuda.hpp").is_file():
+            return folder
+    raise FileNotFoundError(f"kernels/ not found beside {package}: reinstall cuzk")
+
+
+def read_sources(root: Path, source: str) -> tuple[str, dict[str, str]]:
+    """The text of ``source`` and of all headers it reaches, by path relative to ``root``. Include lines are rewritten
+    to those paths, because NVRTC matches names of headers as they are written."""
+    texts: dict[str, str] = {}
+
+    def visit(path: PurePosixPath) -> None:
+        if str(path) in texts:
+            return
+        texts[str(path)] = ""  # seen: #pragma once headers may reach each other
+        text = (root / path).read_text()
+
+        def replace(match: re.Match[str]) -> str:
+            target = PurePosixPath(os.path.normpath(path.parent / match[1]))
+            if not (root / target).is_file():
+                return match[0]  # a system header behind a condition
+            visit(target)
+            return f'#include "{target}"'
+
+        texts[str(path)] = _INCLUDE.sub(replace, text)
+
+    visit(PurePosixPath(source))
+    main = texts.pop(source)
+    return main, texts
+
+
+def key_of(main: str, headers: dict[str, str], options: Sequence[str], version: tuple[int, int]) -> str:
+    digest = hashlib.sha256()
+    parts = [main, *(f"{name}\0{text}" for name, text in sorted(headers.items())), *options, repr(version)]
+    for part in parts:
+        data = part.encode()
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()
+
+
+def build(program: Program, architecture: str, cache: Path | None, root: Path | None = None) -> tuple[bytes, str]:
+    """The cubin of ``program`` for ``architecture`` ("sm_90") and the compiler's report of registers and spills.
+    ``cache`` is a folder, created when missing; files in it are written whole or not at all."""
+    main, headers = read_sources(root or kernels_folder(), program.source)
+    options = (*_COMMON, f"--gpu-architecture={architecture}", *program.options)
+    name = key_of(main, headers, options, nvrtc.version())
+    if cache is None:
+        result = nvrtc.compile_cubin(program.source, main, headers, options)
+        return result.cubin, result.log
+    target, report = cache / f"{name}.cubin", cache / f"{name}.txt"
+    if target.is_file() and report.is_file():
+        return target.read_bytes(), report.read_text()
+    result = nvrtc.compile_cubin(program.source, main, headers, options)
+    cache.mkdir(parents=True, exist_ok=True)
+    for path, data in ((report, result.log.encode()), (target, result.cubin)):
+        handle, temporary = tempfile.mkstemp(dir=cache)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    return result.cubin, result.log
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What one kernel takes, as ptxas reports it."""
+
+    registers: int
+    stack: int
+    spill_stores: int
+    spill_loads: int
+    shared: int
+
+
+def usage(report: str) -> dict[str, Usage]:
+    """Registers, stack and spills of every kernel in a compiler report."""
+    found: dict[str, Usage] = {}
+    current, frame = "", (0, 0, 0)
+    for line in report.splitlines():
+        if match := re.search(r"Compiling entry function '(\w+)'", line):
+            current = match[1]
+        elif match := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line):
+            frame = (int(match[1]), int(match[2]), int(match[3]))
+        elif (match := re.search(r"Used (\d+) registers", line)) and current:
+            shared = re.search(r"(\d+) bytes smem", line)
+            found[current] = Usage(int(match[1]), *frame, int(shared[1]) if shared else 0)
+            current = ""
+    return found

@@ -1,0 +1,279 @@
+"""Multi-scalar multiplication on a GPU, by buckets (Pippenger), all windows together.
+
+digits → sort by window and bucket → tasks of equal length → bucket sums (XYZZ) → row and column sums → result. The
+algorithms are described in kernels/msm/: digits_cuda.hpp, sort.cu, tasks_cuda.hpp, reduce_cuda.hpp.
+
+After the sort, windows are taken in a few groups, the highest first, each on a stream of its own and with a lower
+priority than the one before it: while the buckets of one group are filled, those of the one before it are reduced.
+What is left at the end is the reduction of the last group.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import cupy
+import numpy as np
+
+from cuzk_engine.curves import Curve
+from cuzk_engine.devices.cuda.compiler import Program
+from cuzk_engine.devices.cuda.fields import cpp_curve
+from cuzk_engine.devices.cuda.module import Kernels
+from cuzk_engine.devices.cuda.shape import LEVELS, SCAN_TILE, TILE, Shape, fold_steps, group_count, shape
+
+_FAN_IN_LOG = 4  # as in tasks_cuda.hpp
+
+__all__ = ["Msm", "Shape", "shape"]
+
+
+class Msm:
+    """Sums of scalars times points of one group of one curve. Keeps no arrays between calls: memory comes from CuPy's
+    allocator.
+
+    ``groups`` of windows and ``blocks`` (resident blocks a multiprocessor), None for what was best on an H200.
+    """
+
+    def __init__(
+        self, kernels: Kernels, curve: Curve, group: int, blocks: int | None = None, groups: int | None = None
+    ) -> None:
+        self._kernels, self.curve, self.group = kernels, curve, group
+        name = cpp_curve(curve)
+        options = (f"-DCUZK_CURVE={name}", f"-DCUZK_GROUP={group}")
+        self._lanes = group
+        self.coordinate_bytes = curve.n8q * group
+        self.point_bytes, self.sum_bytes = 2 * self.coordinate_bytes, 4 * self.coordinate_bytes
+        self._digits = Program("msm/digits.cu", (f"-DCUZK_FIELD={name}Fr",))
+        self._sort = Program("msm/sort.cu")
+        self._tasks = Program("msm/tasks.cu")
+        # Blocks a multiprocessor that leave enough registers: measured on an H200.
+        resident = {(6, 1): 3, (6, 2): 2, (4, 1): 4, (4, 2): 3}[curve.limbs, group]
+        self._accumulate = Program("msm/accumulate.cu", (*options, f"-DCUZK_BLOCKS={blocks or resident}"))
+        summing = (*options, f"-DCUZK_BLOCKS={2 if curve.limbs == 6 else 3}")
+        self._merge, self._fold = Program("msm/merge.cu", summing), Program("msm/fold.cu", summing)
+        self._bits, self._finish = Program("msm/bits.cu", options), Program("msm/finish.cu", options)
+        self._fixed, self._affine = Program("msm/fixed.cu", options), Program("msm/affine.cu", options)
+        self._groups = groups
+        # CUDA takes a priority out of its range as the nearest one in it.
+        self._streams = [cupy.cuda.Stream(non_blocking=True, priority=min(k - 5, 0)) for k in range(groups or 2)]
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """What `run` needs, for `Kernels.prepare`."""
+        sums = (self._accumulate, self._merge, self._fold, self._bits, self._finish, self._affine)
+        return (*sums, self._digits, self._sort, self._tasks)
+
+    # ---- the phases ----
+
+    def digits(self, scalars: Any, form: Shape, first: int = 0, count: int | None = None) -> Any:
+        """Digits of ``count`` windows from ``first`` on, window after window."""
+        count = form.windows if count is None else count
+        out = cupy.empty(form.n * count, dtype=np.uint32)
+        words = [np.uint32(x) for x in (form.n, form.bits, form.windows, first, count)]
+        self._kernels.launch(self._digits, "msm_digits", min(-(-form.n // 256), 132 * 32), 256, (scalars, *words, out))
+        return out
+
+    def _scan(self, data: Any) -> Any:
+        """Exclusive prefix sums in place; returns the total, an array of one."""
+        n = data.size
+        blocks = -(-n // SCAN_TILE)
+        sums = cupy.empty(blocks + 1, dtype=np.uint32)
+        self._kernels.launch(self._sort, "scan_tiles", blocks, 256, (data, np.uint64(n), sums))
+        self._kernels.launch(self._sort, "scan_sums", 1, 1024, (sums, np.uint32(blocks)))
+        self._kernels.launch(self._sort, "scan_add", blocks, 256, (data, np.uint64(n), sums))
+        return sums[blocks:]
+
+    def sort(self, digits: Any, form: Shape, reversed_bits: int = 0) -> tuple[Any, Any, Any]:
+        """Entries (point index, sign in bit 31) ordered by window and bucket, and where those of each bucket begin
+        and end."""
+        launch, program = self._kernels.launch, self._sort
+        tiles = -(-form.n // TILE)
+        low, segments = form.low_bits, form.segments
+        bins = segments // form.windows
+        counts = cupy.empty(segments * tiles, dtype=np.uint32)
+        words = (np.uint32(form.n), np.uint32(low), np.uint32(bins))
+        grid = (tiles, form.windows)
+        launch(program, "sort_count", grid, 512, (digits, *words, counts), shared=4 * bins)
+        total = self._scan(counts)
+        keys = cupy.empty(form.entries, dtype=np.uint16)
+        values = cupy.empty(form.entries, dtype=np.uint32)
+        scattered = (digits, *words, counts, keys, values, np.uint32(reversed_bits))
+        launch(program, "sort_scatter", grid, 512, scattered, shared=4 * (64 + 2 * bins + 2 * TILE))
+        starts = cupy.empty(segments + 1, dtype=np.uint32)
+        first_tiles = cupy.empty(segments + 1, dtype=np.uint32)
+        segmented = (counts, np.uint32(tiles), total, np.uint32(segments), starts, first_tiles)
+        launch(program, "sort_segments", 1, 1024, segmented)
+        most_tiles = form.entries // TILE + segments
+        begin = cupy.zeros(form.buckets, dtype=np.uint32)
+        common = (starts, first_tiles, np.uint32(segments), np.uint32(1 << low))
+        launch(program, "bucket_count", most_tiles, 512, (keys, *common, begin), shared=4 << low)
+        self._scan(begin)
+        end = begin.copy()
+        out = cupy.empty(form.entries, dtype=np.uint32)
+        shared = 4 * (64 + (2 << low)) + 6 * TILE
+        launch(program, "bucket_scatter", most_tiles, 512, (keys, values, *common, end, out), shared=shared)
+        return out, begin, end
+
+    def tasks(self, begin: Any, end: Any, form: Shape, sums: Any) -> tuple[Any, Any, Any]:
+        """Tasks, the counters (tasks, slots, long buckets, 0, groups of each level) and the groups of each level, of
+        the buckets of ``form``'s windows."""
+        launch, program = self._kernels.launch, self._tasks
+        counters = cupy.zeros(form.longest + 1 + 4 + LEVELS + 1, dtype=np.uint32)
+        totals, histogram = counters[: 4 + LEVELS + 1], counters[4 + LEVELS + 1 :]
+        most_long = form.entries // (form.longest + 1) + 1
+        long_buckets = cupy.empty((most_long, 4 + LEVELS), dtype=np.uint32)
+        tasks = cupy.empty((form.buckets + form.slots, 3), dtype=np.uint32)
+        pitch = form.slots // 2 + 1
+        groups = cupy.empty((LEVELS, pitch, 4), dtype=np.uint32)
+        buckets, longest = np.uint32(form.buckets), np.uint32(form.longest)
+        launch(
+            program,
+            "task_count",
+            min(-(-form.buckets // 256), 132 * 8),
+            256,
+            (begin, end, buckets, longest, histogram, totals, long_buckets, sums, np.uint32(self.coordinate_bytes)),
+        )
+        launch(program, "task_order", 1, 1, (histogram, longest, totals))
+        grid = min(-(-form.buckets // 4096), 132 * 8)
+        launch(program, "task_place", grid, 256, (begin, end, buckets, longest, histogram, tasks))
+        arguments = (long_buckets, totals, buckets, longest, histogram, tasks, groups, np.uint32(pitch))
+        launch(program, "task_pieces", 132 * 8, 256, arguments)
+        return tasks, totals, groups
+
+    def accumulate(
+        self, tasks: Any, totals: Any, groups: Any, values: Any, points: Any, form: Shape, sums: Any
+    ) -> None:
+        most = min(form.buckets + form.slots, form.entries)
+        grid = -(-most * self._lanes // 128)
+        self._kernels.launch(self._accumulate, "msm_accumulate", grid, 128, (tasks, totals, values, points, sums))
+        pieces, level = -(-form.n // form.piece), 0
+        while pieces > 1 and level < LEVELS:
+            most = min(form.slots // 2 + 1, form.slots >> (_FAN_IN_LOG * level) | 1)
+            grid = min(-(-most * self._lanes // 128), 132 * 16)
+            self._kernels.launch(self._merge, "msm_merge", grid, 128, (groups[level], totals[4 + level :], sums))
+            pieces = -(-pieces >> _FAN_IN_LOG)
+            level += 1
+
+    def _fold_all(self, sums: Any, form: Shape, row_log: int, column_log: int) -> tuple[Any, Any]:
+        """Sums of the rows and of the columns of each window's buckets. Few additions a thread: the levels are short,
+        and independent threads are many."""
+        data, sizes, left = [sums, sums], [form.buckets] * 2, [column_log, row_log]
+        while any(left):
+            steps = fold_steps(left, sizes)
+            words: list[Any] = []
+            out = list(data)
+            for k in range(2):
+                sizes[k] >>= steps[k]
+                if steps[k]:
+                    out[k] = cupy.empty(sizes[k] * self.sum_bytes, dtype=np.uint8)
+                words += [data[k], out[k], np.uint32(sizes[k] if steps[k] else 0), np.uint32(1 << steps[k])]
+                left[k] -= steps[k]
+            grid = (-(-max(sizes) * self._lanes // 128), 2)
+            self._kernels.launch(self._fold, "msm_fold", grid, 128, (*words, np.uint32(1 << column_log)))
+            data = out
+        return data[0], data[1]
+
+    def reduce(self, sums: Any, form: Shape) -> Any:
+        """The sums of the windows, XYZZ."""
+        column_log = form.buckets_log // 2
+        row_log = form.buckets_log - column_log
+        words: list[Any] = []
+        for data, log in zip(self._fold_all(sums, form, row_log, column_log), (row_log, column_log), strict=True):
+            out = cupy.empty((log + 1) * form.windows * self.sum_bytes, dtype=np.uint8)
+            words += [data, out, np.uint32(log)]
+        grid = (max(row_log, column_log) + 1, form.windows, 2)
+        self._kernels.launch(self._bits, "msm_bits", grid, 64 * self._lanes, words)
+        bits = [words[1], words[4]]
+        out = cupy.empty(form.windows * self.sum_bytes, dtype=np.uint8)
+        arguments = (*bits, np.uint32(row_log), np.uint32(column_log), out)
+        self._kernels.launch(self._finish, "msm_window", form.windows, 32 * self._lanes, arguments)
+        return out
+
+    def total(self, windows: Any, form: Shape, fresh: bool, out: Any) -> None:
+        """Raises ``out`` by the windows' sums: out * 2^(bits * windows) + their weighted sum."""
+        arguments = (windows, np.uint32(form.windows), np.uint32(form.bits), np.int32(fresh), out)
+        self._kernels.launch(self._finish, "msm_total", 1, 32, arguments)
+
+    # ---- the whole ----
+
+    def run(
+        self,
+        points: Any,
+        scalars: Any,
+        form: Shape | None = None,
+        reversed_bits: int = 0,
+        marks: list[tuple[str, Any]] | None = None,
+    ) -> Any:
+        """Enqueues the MSM; returns the sum in XYZZ coordinates, Montgomery form, on the device.
+
+        ``points``: affine, Montgomery form, infinity all zero; ``scalars``: (n, 4) uint64, plain, below r. With
+        ``reversed_bits`` = log n, scalar i belongs to the point whose index is i's bit reversal. ``marks`` receives
+        the phases' names with events at their ends.
+        """
+        n = scalars.shape[0]
+        if n == 0:
+            return cupy.zeros(self.sum_bytes, dtype=np.uint8)
+        form = form or shape(self.curve, n)
+        out = cupy.empty(self.sum_bytes, dtype=np.uint8)
+        digits = self.digits(scalars, form)
+        values, begin, end = self.sort(digits, form, reversed_bits)
+        del digits
+        parts = []
+        for first, count in form.groups(self._groups or group_count(n)):
+            part = replace(form, windows=count)
+            inside = slice(first << form.buckets_log, (first + count) << form.buckets_log)
+            sums = cupy.empty((part.buckets + part.slots) * self.sum_bytes, dtype=np.uint8)
+            parts.append((part, sums, *self.tasks(begin[inside], end[inside], part, sums)))
+        caller = cupy.cuda.get_current_stream()
+        ready = caller.record()
+        marks = [] if marks is None else marks
+        marks.append(("sort", ready))
+        before = None
+        for stream, (part, sums, tasks, totals, groups) in zip(self._streams, parts, strict=False):
+            with stream:
+                stream.wait_event(ready)
+                self.accumulate(tasks, totals, groups, values, points, part, sums)
+                marks.append(("accumulate", stream.record()))
+                windows = self.reduce(sums, part)
+                marks.append(("reduce", stream.record()))
+                if before is not None:
+                    stream.wait_event(before)
+                self.total(windows, part, before is None, out)
+                before = stream.record()
+                marks.append(("total", before))
+        caller.wait_event(before)
+        return out
+
+    def to_affine(self, total: Any) -> tuple[int, ...]:
+        """Plain affine coordinates of a sum: (x, y) in G1, (x0, x1, y0, y1) in G2; zeros for infinity. Waits for the
+        device."""
+        out = cupy.empty(self.point_bytes, dtype=np.uint8)
+        self.write_affine(total, out)
+        return self.plain(out)[0]
+
+    def write_affine(self, total: Any, out: Any) -> None:
+        """Enqueues the affine form of a sum, Montgomery form, into ``out`` (point_bytes)."""
+        self._kernels.launch(self._affine, "sums_to_affine", 1, 128, (total, np.uint32(1), out))
+
+    def plain(self, points: Any) -> list[tuple[int, ...]]:
+        """Affine points on the device as plain integers."""
+        q, size = self.curve.q, self.curve.n8q
+        factor = pow(1 << (8 * size), -1, q)
+        data = cupy.asnumpy(points).tobytes()
+        numbers = [int.from_bytes(data[i : i + size], "little") * factor % q for i in range(0, len(data), size)]
+        width = 2 * self.group
+        return [tuple(numbers[i : i + width]) for i in range(0, len(numbers), width)]
+
+    def fixed_base(self, base: bytes, scalars: Any) -> Any:
+        """scalars[i] * base for every i, affine; ``base`` is an affine point in Montgomery form, ``scalars`` plain,
+        (n, 4)."""
+        n = scalars.shape[0]
+        table = cupy.empty(32 * 256 * self.point_bytes, dtype=np.uint8)
+        launch = self._kernels.launch
+        point = cupy.asarray(np.frombuffer(base, dtype=np.uint8))
+        launch(self._fixed, "fixed_table", 1, 32 * self._lanes, (point, table))
+        out = cupy.empty(n * self.point_bytes, dtype=np.uint8)
+        if n:
+            grid = min(-(-n * self._lanes // 128), 132 * 64)
+            launch(self._fixed, "fixed_multiply", grid, 128, (table, scalars, np.uint32(n), out))
+        return out

@@ -1,0 +1,90 @@
+"""NVRTC through ctypes: CUDA C++ to machine code without nvcc, without a GPU and without CuPy."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+
+class NvrtcError(Exception):
+    """NVRTC is missing, or refused a source; the message holds the compiler's log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    cubin: bytes
+    log: str
+
+
+def _candidates() -> list[str]:
+    """The library of NVIDIA's wheel, wherever Python finds it, then the system's."""
+    found: list[str] = []
+    for package in ("nvidia.cu13", "nvidia.cuda_nvrtc"):
+        try:
+            spec = importlib.util.find_spec(package)
+        except ModuleNotFoundError:
+            continue
+        for folder in (spec.submodule_search_locations or []) if spec else []:
+            found += sorted(str(p) for p in Path(folder, "lib").glob("libnvrtc.so.*[0-9]"))
+    found += ["libnvrtc.so.13", "/usr/local/cuda/lib64/libnvrtc.so.13", "libnvrtc.so.12"]
+    return found
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    for name in _candidates():
+        try:
+            # NVRTC opens its builtins by bare name, which finds what is loaded already.
+            for builtins in sorted(Path(name).parent.glob("libnvrtc-builtins.so.*")) if "/" in name else []:
+                ctypes.CDLL(str(builtins))
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    raise NvrtcError("NVRTC (libnvrtc.so.13) not found: install nvidia-cuda-nvrtc or the CUDA toolkit")
+
+
+def version() -> tuple[int, int]:
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    _check(_library().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)), "nvrtcVersion")
+    return major.value, minor.value
+
+
+def _check(code: int, what: str) -> None:
+    if code:
+        function = _library().nvrtcGetErrorString
+        function.restype = ctypes.c_char_p
+        raise NvrtcError(f"{what}: {function(code).decode()} ({code})")
+
+
+def compile_cubin(name: str, source: str, headers: dict[str, str], options: Sequence[str]) -> Compiled:
+    """Compiles ``source`` (shown as ``name`` in messages). ``headers`` maps the names in #include lines to texts, so
+    nothing is read from disk. ``options`` must hold --gpu-architecture=sm_NN."""
+    lib = _library()
+    program = ctypes.c_void_p()
+    texts = (ctypes.c_char_p * len(headers))(*(t.encode() for t in headers.values()))
+    names = (ctypes.c_char_p * len(headers))(*(n.encode() for n in headers))
+    _check(
+        lib.nvrtcCreateProgram(ctypes.byref(program), source.encode(), name.encode(), len(headers), texts, names),
+        "nvrtcCreateProgram",
+    )
+    try:
+        flags = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
+        code = lib.nvrtcCompileProgram(program, len(options), flags)
+        size = ctypes.c_size_t()
+        _check(lib.nvrtcGetProgramLogSize(program, ctypes.byref(size)), "nvrtcGetProgramLogSize")
+        log = ctypes.create_string_buffer(size.value)
+        _check(lib.nvrtcGetProgramLog(program, log), "nvrtcGetProgramLog")
+        text = log.value.decode(errors="replace").strip()
+        if code:
+            raise NvrtcError(f"{name}: does not compile\n{text}")
+        _check(lib.nvrtcGetCUBINSize(program, ctypes.byref(size)), "nvrtcGetCUBINSize")
+        cubin = ctypes.create_string_buffer(size.value)
+        _check(lib.nvrtcGetCUBIN(program, cubin), "nvrtcGetCUBIN")
+        return Compiled(cubin.raw, text)
+    finally:
+        lib.nvrtcDestroyProgram(ctypes.byref(program))

@@ -1,0 +1,114 @@
+"""What is said of a GPU that cannot be used, and what is asked of the driver."""
+
+from __future__ import annotations
+
+import ctypes
+
+import pytest
+
+from cuzk_engine.config import Settings
+from cuzk_engine.daemon.supervisor import choose_devices
+from cuzk_engine.devices import select
+from cuzk_engine.devices.cuda import probe
+from cuzk_engine.devices.cuda.probe import Driver
+from cuzk_engine.errors import SettingError
+
+GOOD = Driver((13, 0), ((9, 0), (7, 0), (12, 0)))
+
+
+@pytest.mark.parametrize(
+    ("number", "driver", "cupy", "expected"),
+    [
+        (0, None, 13, "no NVIDIA driver was found (libcuda.so.1); install the driver"),
+        (0, Driver((13, 0)), 13, "the NVIDIA driver sees no card"),
+        (0, Driver((13, 0), (), 999), 13, "the NVIDIA driver does not start (code 999)"),
+        (3, GOOD, 13, "there is no such card; there is cuda:0, cuda:1, cuda:2"),
+        (0, Driver((12, 4), ((9, 0),)), 13, "too old: it serves CUDA 12.4, the installed CuPy needs 13"),
+        (0, Driver((12, 4), (), 35), 13, "too old: it serves CUDA 12.4"),
+        (1, GOOD, 13, "the card has compute capability 7.0, 7.5 or higher is needed"),
+        (0, GOOD, 0, "CuPy is not installed; pip install 'cuzk[cuda13]'"),
+        (0, Driver((12, 8), ((9, 0),)), 0, "CuPy is not installed; pip install 'cuzk[cuda12]'"),
+    ],
+)
+def test_refusals_are_one_sentence(number: int, driver: Driver | None, cupy: int, expected: str) -> None:
+    found = probe.refusal(number, driver, cupy)
+    assert found is not None
+    assert expected in found
+    assert "\n" not in found
+
+
+@pytest.mark.parametrize("cupy", [13, 12, None])
+def test_good_cards(cupy: int | None) -> None:
+    assert probe.refusal(0, GOOD, cupy) is None
+    assert probe.usable(GOOD, cupy) == [0, 2]
+    assert probe.usable(None, cupy) == probe.usable(GOOD, 0) == []
+
+
+class FakeDriver:
+    """libcuda's calls as the probe makes them."""
+
+    def __init__(self, version: int, cards: list[tuple[int, int]], fault: int = 0) -> None:
+        self.version, self.cards, self.fault = version, cards, fault
+
+    def cuInit(self, flags: int) -> int:  # noqa: N802
+        assert flags == 0
+        return self.fault
+
+    def cuDriverGetVersion(self, out: object) -> int:  # noqa: N802
+        return self._give(out, self.version)
+
+    def cuDeviceGetCount(self, out: object) -> int:  # noqa: N802
+        return self._give(out, len(self.cards))
+
+    def cuDeviceGet(self, out: object, index: int) -> int:  # noqa: N802
+        return self._give(out, 100 + index)
+
+    def cuDeviceGetAttribute(self, out: object, attribute: int, card: int) -> int:  # noqa: N802
+        return self._give(out, self.cards[card - 100][{75: 0, 76: 1}[attribute]])
+
+    @staticmethod
+    def _give(out: object, value: int) -> int:
+        ctypes.cast(out, ctypes.POINTER(ctypes.c_int))[0] = value  # type: ignore[arg-type]
+        return 0
+
+
+def test_reading_the_driver() -> None:
+    assert probe.read_driver(lambda _: FakeDriver(13000, [(9, 0), (7, 0), (12, 0)])) == GOOD
+    assert probe.read_driver(lambda _: FakeDriver(12080, [], 100)) == Driver((12, 8))
+    assert probe.read_driver(lambda _: FakeDriver(12040, [], 803)) == Driver((12, 4), (), 803)
+
+    def missing(_: str) -> None:
+        raise OSError
+
+    assert probe.read_driver(missing) is None
+
+
+def settings_with(devices: tuple[str, ...]) -> Settings:
+    settings = Settings()
+    settings.set("gpus.devices", devices, "test")
+    return settings
+
+
+@pytest.mark.parametrize(
+    ("wanted", "driver", "expected"),
+    [
+        ((), GOOD, ["cuda:0", "cuda:2"]),
+        ((), None, ["cpu"]),
+        (("auto",), None, ["cpu"]),
+        (("2", "cuda:0", "cpu", "cuda:2"), GOOD, ["cuda:2", "cuda:0", "cpu"]),
+    ],
+)
+def test_devices_of_the_daemon(
+    monkeypatch: pytest.MonkeyPatch, wanted: tuple[str, ...], driver: Driver | None, expected: list[str]
+) -> None:
+    monkeypatch.setattr(select.probe, "read_driver", lambda: driver)
+    monkeypatch.setattr(select.probe, "cupy_cuda", lambda: 13)
+    assert choose_devices(settings_with(wanted)) == expected
+
+
+@pytest.mark.parametrize("name", ["1", "gpu", "GPU-1234", "7"])
+def test_devices_that_the_daemon_refuses(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(select.probe, "read_driver", lambda: GOOD)
+    monkeypatch.setattr(select.probe, "cupy_cuda", lambda: 13)
+    with pytest.raises(SettingError, match=f"gpus.devices names '{name}': "):
+        choose_devices(settings_with((name,)))

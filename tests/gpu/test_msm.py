@@ -1,0 +1,109 @@
+"""Multi-scalar multiplication on the device: points are known multiples of the generator, so the sum is known too."""
+
+from __future__ import annotations
+
+import random
+
+import cupy
+import numpy as np
+import pytest
+
+from cuzk_engine.curves import Curve
+from cuzk_engine.devices.cuda import msm
+from cuzk_engine.devices.cuda.module import Kernels
+from cuzk_engine.devices.cuda.ntt import to_limbs
+from tests.gpu import curve_reference as reference
+
+_MSMS: dict[tuple[str, int], msm.Msm] = {}
+
+
+@pytest.fixture(params=[1, 2], ids=["g1", "g2"])
+def summer(request: pytest.FixtureRequest, kernels: Kernels, curve: Curve) -> msm.Msm:
+    key = (curve.name, request.param)
+    if key not in _MSMS:
+        _MSMS[key] = msm.Msm(kernels, curve, request.param)
+    return _MSMS[key]
+
+
+def points_of(summer: msm.Msm, factors: list[int]) -> object:
+    base = reference.montgomery_bytes(summer.curve, reference.generator(summer.curve, summer.group), summer.group)
+    return summer.fixed_base(base, cupy.asarray(to_limbs(factors)))
+
+
+def expected(summer: msm.Msm, k: int) -> tuple[int, ...]:
+    curve = summer.curve
+    point = reference.multiply(reference.generator(curve, summer.group), k % curve.r, curve.q)
+    return reference.flat(point, summer.group)
+
+
+def check(summer: msm.Msm, scalars: list[int], factors: list[int], form: msm.Shape | None = None) -> None:
+    total = summer.run(points_of(summer, factors), cupy.asarray(to_limbs(scalars)).reshape(-1, 4), form)
+    assert summer.to_affine(total) == expected(summer, sum(s * f for s, f in zip(scalars, factors, strict=True)))
+
+
+def test_fixed_base(summer: msm.Msm) -> None:
+    r = summer.curve.r
+    factors = [0, 1, 2, 255, 256, r - 1, r - 2, random.Random(1).randrange(r)]
+    assert summer.plain(points_of(summer, factors)) == [expected(summer, k) for k in factors]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 31, 32, 33, 1000, 8192, 8193, 40000])
+def test_sizes(summer: msm.Msm, n: int) -> None:
+    source = random.Random(n)
+    r = summer.curve.r
+    check(summer, [source.randrange(r) for _ in range(n)], [source.randrange(r) for _ in range(n)])
+
+
+def test_empty(summer: msm.Msm) -> None:
+    total = summer.run(None, cupy.zeros((0, 4), dtype=np.uint64))
+    assert summer.to_affine(total) == (0,) * (2 * summer.group)
+
+
+@pytest.mark.parametrize("bits", [8, 9, 12, 13, 16, 17, 20])
+def test_windows(summer: msm.Msm, bits: int) -> None:
+    source = random.Random(bits)
+    r, n = summer.curve.r, 3000
+    scalars = [source.randrange(r) for _ in range(n)]
+    scalars[:8] = [0, 1, 2, r - 1, r - 2, r // 2, r // 2 + 1, 1 << (bits - 1)]
+    check(summer, scalars, [source.randrange(r) for _ in range(n)], msm.shape(summer.curve, n, bits))
+
+
+def _skewed(kind: str, n: int, r: int, source: random.Random) -> list[int]:
+    if kind == "zeros":
+        return [0] * n
+    if kind == "bits":
+        return [source.randrange(2) if source.random() < 0.8 else source.randrange(r) for _ in range(n)]
+    if kind == "equal":
+        return [source.randrange(r)] * n
+    if kind == "powers":
+        return [1 << (i % (r.bit_length() - 1)) for i in range(n)]
+    return [r - 1 - (i & 1) for i in range(n)]
+
+
+@pytest.mark.parametrize("kind", ["zeros", "bits", "equal", "powers", "negative"])
+@pytest.mark.parametrize("n", [500, 70000])
+def test_skewed(summer: msm.Msm, kind: str, n: int) -> None:
+    source = random.Random(7)
+    r = summer.curve.r
+    check(summer, _skewed(kind, n, r, source), [source.randrange(r) for _ in range(n)])
+
+
+@pytest.mark.parametrize("kind", ["bits", "equal", "negative"])
+def test_equal_opposite_and_infinite_points(summer: msm.Msm, kind: str) -> None:
+    """Additions that double, cancel or meet infinity, in every phase."""
+    source = random.Random(11)
+    r, n = summer.curve.r, 5000
+    factors = [source.choice((0, 1, r - 1, 2, 3, r - 3)) for _ in range(n)]
+    check(summer, _skewed(kind, n, r, source), factors)
+    check(summer, [source.randrange(3) for _ in range(n)], factors, msm.shape(summer.curve, n, 8, 16))
+
+
+def test_reversed_order(summer: msm.Msm) -> None:
+    source = random.Random(3)
+    r, log_n = summer.curve.r, 11
+    n = 1 << log_n
+    scalars = [source.randrange(r) for _ in range(n)]
+    factors = [source.randrange(r) for _ in range(n)]
+    turned = [scalars[int(format(i, f"0{log_n}b")[::-1], 2)] for i in range(n)]
+    total = summer.run(points_of(summer, factors), cupy.asarray(to_limbs(turned)), reversed_bits=log_n)
+    assert summer.to_affine(total) == expected(summer, sum(s * f for s, f in zip(scalars, factors, strict=True)))

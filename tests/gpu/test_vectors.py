@@ -1,0 +1,79 @@
+"""Rows times witness, and the scalars of the H query, against Python's integers."""
+
+from __future__ import annotations
+
+import random
+
+import cupy
+import numpy as np
+import pytest
+
+from cuzk_engine.curves import Curve
+from cuzk_engine.devices.cuda import ntt, vectors
+from cuzk_engine.devices.cuda.module import Kernels
+from tests.gpu.test_fields import from_limbs
+from tests.gpu.test_ntt import evaluate, reordered
+
+
+def section_of(entries: list[tuple[int, int, int, int]], r: int) -> np.ndarray:
+    data = b"".join(
+        m.to_bytes(4, "little")
+        + row.to_bytes(4, "little")
+        + s.to_bytes(4, "little")
+        + (v * (1 << 512) % r).to_bytes(32, "little")
+        for m, row, s, v in entries
+    )
+    return np.frombuffer(data, dtype=np.uint8).reshape(-1, 44)
+
+
+@pytest.mark.parametrize("reversed_order", [False, True])
+def test_evaluate(kernels: Kernels, curve: Curve, reversed_order: bool) -> None:
+    source = random.Random(4)
+    r, rows, n_vars = curve.r, 64, 50
+    entries = [
+        (k % 2, source.randrange(rows - 3), source.randrange(n_vars), (1, r - 1, source.randrange(r))[k % 3])
+        for k in range(300)
+    ]
+    entries += [(k, 7, source.randrange(n_vars), source.randrange(r)) for k in (0, 1) for _ in range(200 * k + 500)]
+    source.shuffle(entries)
+    witness = [0, 1, r - 1] + [source.randrange(r) for _ in range(n_vars - 3)]
+    sums = [[0] * rows, [0] * rows]
+    for m, row, s, v in entries:
+        sums[m][row] = (sums[m][row] + v * witness[s]) % r
+    work = vectors.Vectors(kernels, curve)
+    matrices = work.prepare(section_of(entries, r), rows, n_vars)
+    out = work.evaluate(matrices, cupy.asarray(ntt.to_limbs(witness)), reversed_order)
+    radix = 1 << 256
+    expected = [*sums, [x * y % r for x, y in zip(*sums, strict=True)]]
+    for got, values in zip(out, expected, strict=True):
+        values = [v * radix % r for v in values]
+        assert from_limbs(got) == (reordered(values) if reversed_order else values)
+
+
+@pytest.mark.parametrize("bad", [(2, 0, 0, 1), (0, 64, 0, 1), (0, 0, 50, 1)])
+def test_out_of_range(kernels: Kernels, curve: Curve, bad: tuple[int, int, int, int]) -> None:
+    work = vectors.Vectors(kernels, curve)
+    with pytest.raises(ValueError, match="coefficient 1:"):
+        work.prepare(section_of([(0, 0, 0, 1), bad], curve.r), 64, 50)
+
+
+@pytest.mark.parametrize("reversed_order", [False, True])
+@pytest.mark.parametrize("log_n", [0, 1, 2, 3, 6, 8])
+def test_quotient_scalars(kernels: Kernels, curve: Curve, log_n: int, reversed_order: bool) -> None:
+    source = random.Random(log_n)
+    n, r = 1 << log_n, curve.r
+    radix = 1 << 256
+    values = [[source.randrange(r) for _ in range(n)] for _ in range(3)]
+    w, shift = ntt.root_of_unity(curve, log_n), ntt.root_of_unity(curve, log_n + 1)
+    inverse_domain = [pow(w, -i, r) for i in range(n)]
+    coset = [shift * pow(w, i, r) % r for i in range(n)]
+    on_coset = []
+    for v in values:
+        coefficients = [x * pow(n, -1, r) % r for x in evaluate(v, inverse_domain, r)]
+        on_coset.append(evaluate(coefficients, coset, r))
+    expected = [(x * y - z) % r for x, y, z in zip(*on_coset, strict=True)]
+    turn = reordered if reversed_order else list
+    host = np.stack([ntt.to_limbs(turn([x * radix % r for x in v])) for v in values])
+    transform = ntt.Ntt(kernels, curve, log_n)
+    got = from_limbs(vectors.Vectors(kernels, curve).quotient_scalars(transform, cupy.asarray(host), reversed_order))
+    assert got == turn(expected)

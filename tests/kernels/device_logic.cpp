@@ -1,0 +1,251 @@
+// The logic of the device's kernels on the host: the same headers, built with sanitizers by test_device_logic.py.
+// Prints what failed and returns 1.
+#include <stdio.h>
+#include <string.h>
+
+#include <random>
+#include <set>
+#include <vector>
+
+#include "ec/curves.hpp"
+#include "msm/digits_cuda.hpp"
+#include "msm/tasks_cuda.hpp"
+#include "ntt/passes_cuda.hpp"
+
+using namespace cuzk::CUZK_PATH;
+
+namespace {
+
+int failures = 0;
+std::mt19937_64 source(1);
+
+void check(bool right, const char *what, int a = 0, int b = 0) {
+  if (right) return;
+  if (failures++ < 20) printf("wrong: %s (%d, %d)\n", what, a, b);
+}
+
+template <class F>
+F random_element() {
+  F r;
+  do {
+    for (int i = 0; i < F::N; i++) {
+      const uint64_t kind = source() % 8;
+      r.v[i] = kind == 0 ? 0 : kind == 1 ? 0xffffffffu : (uint32_t)source();
+    }
+    r.v[F::N - 1] &= 0x7fffffffu;
+  } while (!r.is_reduced());
+  return r;
+}
+
+// Product and reduction one after the other, a limb at a time.
+template <class F>
+F slow_product(const F &a, const F &b) {
+  constexpr int N = F::N;
+  uint32_t t[2 * N + 1] = {};
+  for (int i = 0; i < N; i++) {
+    uint64_t carry = 0;
+    for (int j = 0; j < N; j++) {
+      const uint64_t x = (uint64_t)a.v[j] * b.v[i] + t[i + j] + carry;
+      t[i + j] = (uint32_t)x;
+      carry = x >> 32;
+    }
+    t[i + N] = (uint32_t)carry;
+  }
+  for (int i = 0; i < N; i++) {
+    const uint32_t k = t[i] * F::Arithmetic::n0;
+    uint64_t carry = 0;
+    for (int j = 0; j < N; j++) {
+      const uint64_t x = (uint64_t)F::Arithmetic::p(j) * k + t[i + j] + carry;
+      t[i + j] = (uint32_t)x;
+      carry = x >> 32;
+    }
+    for (int j = i + N; carry && j <= 2 * N; j++) {
+      const uint64_t x = (uint64_t)t[j] + carry;
+      t[j] = (uint32_t)x;
+      carry = x >> 32;
+    }
+  }
+  F r;
+  F::Arithmetic::reduce_once(r.v, t + N);
+  return r;
+}
+
+template <class F>
+void fields(const char *name) {
+  for (int i = 0; i < 3000; i++) {
+    const F a = random_element<F>(), b = random_element<F>(), c = random_element<F>(), d = random_element<F>();
+    check(a * b == slow_product(a, b), name, i, 0);
+    check(a.sqr() == slow_product(a, a), name, i, 1);
+    check((a + b) - b == a && (a + b).is_reduced() && (a - b).is_reduced() && (a * b).is_reduced(), name, i, 2);
+    check(a.to_mont().from_mont() == a && (-a + a).is_zero(), name, i, 3);
+    if constexpr (F::P::modulus[F::P::limbs - 1] >> 62 == 0)
+      check(product_difference(a, b, c, d) == a * b - c * d, name, i, 4);
+    if (i < 20) check(a.is_zero() ? a.inverse().is_zero() : a.inverse() * a == F::one(), name, i, 5);
+  }
+}
+
+template <class Fr>
+void digits(int order_bits) {
+  for (uint32_t c = 2; c <= 22; c++) {
+    const Windows windows{c, (order_bits + c - 1) / c};
+    uint32_t half[Fr::N];
+    SignedScalar<Fr>::raise(half, windows);
+    for (int i = 0; i < 60; i++) {
+      Fr s = random_element<Fr>();
+      if (i < 2) s = Fr::zero();
+      if (i == 1) s.v[0] = 1;
+      if (i == 2) s = -Fr::one().from_mont();
+      SignedScalar<Fr> rest = SignedScalar<Fr>::from(s, half);
+      Fr sum = Fr::zero(), weight = Fr::one();
+      for (uint32_t w = 0; w < windows.count; w++) {
+        const uint32_t d = rest.digit(w, windows), size = d & ~digit_negative;
+        rest.shift(c);
+        check(size <= 1u << (c - 1) && (size || !d), "size of a digit", (int)c, (int)w);
+        const Fr term = Fr::from_u64(size) * weight;
+        sum = d & digit_negative ? sum - term : sum + term;
+        for (uint32_t k = 0; k < c; k++) weight = weight.dbl();
+      }
+      check(sum.from_mont() == s, "digits", (int)c, i);
+    }
+  }
+}
+
+void tasks() {
+  for (uint32_t longest : {16u, 64u, 200u}) {
+    for (uint32_t length = longest + 1; length < 100000; length += 1 + length / 7) {
+      const Cut cut = Cut::of(length, longest);
+      uint32_t total = 0;
+      for (uint32_t i = 0; i < cut.pieces; i++) {
+        check(cut.offset(i) == total && cut.length(i) > 0 && cut.length(i) <= longest, "cut", (int)length, (int)i);
+        total += cut.length(i);
+      }
+      check(total == length && cut.pieces > 1, "cut", (int)length, (int)cut.pieces);
+      // The levels on integers; the bucket is slot 0, the pieces' slots start at 5.
+      std::vector<uint64_t> slots(cut.pieces + 5, 0);
+      for (uint32_t i = 0; i < cut.pieces; i++) slots[5 + i] = i + 1;
+      for (uint32_t level = 0; level < most_levels; level++) {
+        const uint32_t number = Group::number(cut.pieces, level);
+        for (uint32_t g = 0; g < number; g++) {
+          const Group group = Group::of(cut.pieces, level, g, 5, 0);
+          uint64_t sum = 0;
+          for (uint32_t i = 0; i < group.count; i++) sum += slots.at(group.first + (uint64_t)i * group.step);
+          slots.at(group.out) = sum;
+        }
+        if (number == 1) break;
+      }
+      check(slots[0] == (uint64_t)cut.pieces * (cut.pieces + 1) / 2, "groups", (int)length, (int)longest);
+    }
+  }
+}
+
+template <class F>
+F root(uint32_t log_n) {  // of order 2^log_n
+  uint64_t r[F::P::limbs];
+  for (int i = 0; i < F::P::limbs; i++) r[i] = F::P::modulus[i];
+  r[0] -= 1;
+  uint64_t shifted[F::P::limbs];
+  for (int i = 0; i < F::P::limbs; i++) {
+    const uint64_t next = i + 1 < F::P::limbs ? r[i + 1] : 0;
+    shifted[i] = log_n ? r[i] >> log_n | next << (64 - log_n) : r[i];
+  }
+  return F::from_u64(F::P::non_residue).pow(shifted, F::P::limbs);
+}
+
+// One pass over all tiles, as the kernels run it; `put` and `get` go through the slots of shared memory.
+template <int each, class F>
+void run_pass(NttPass<each> pass, std::vector<F> &data, const std::vector<F> &table, NttMode mode, bool backwards) {
+  constexpr int elements = 1 << each;
+  const uint32_t size = 1u << pass.log_tile(), threads = size >> each;
+  std::vector<F> shared(size);
+  for (uint32_t tile = 0; tile < data.size() / size; tile++) {
+    std::set<uint32_t> seen;
+    for (uint32_t u = 0; u < size; u++) {
+      seen.insert(ntt_slot(u));
+      shared.at(ntt_slot(u)) = data.at(pass.index(tile, u));
+    }
+    check(seen.size() == size && *seen.rbegin() == size - 1, "slots", (int)size);
+    for (int step = 0; step < pass.groups(); step++) {
+      const int g = backwards ? pass.groups() - 1 - step : step;
+      for (uint32_t t = 0; t < threads; t++) {
+        F x[elements];
+        for (int j = 0; j < elements; j++) x[j] = shared.at(ntt_slot(pass.element(g, t, j)));
+        uint32_t q = pass.index(tile, pass.element(g, t, 0)) >> (pass.log_n - pass.stage(g));
+        if (mode.coset) q += 1u << pass.stage(g);
+        if (backwards)
+          merge_group<each>(x, q, pass.skipped(g), table.data(), mode);
+        else
+          split_group<each>(x, q, pass.skipped(g), table.data(), mode);
+        for (int j = 0; j < elements; j++) shared.at(ntt_slot(pass.element(g, t, j))) = x[j];
+      }
+      // Eight neighbouring threads of an access meet eight different slots modulo 8.
+      for (uint32_t t = 0; t + 8 <= threads; t += 8) {
+        std::set<uint32_t> banks;
+        for (uint32_t k = 0; k < 8; k++) banks.insert(ntt_slot(pass.element(g, t + k, 0)) % 8);
+        check(banks.size() == 8, "bank conflict", g, (int)pass.bits);
+      }
+    }
+    for (uint32_t u = 0; u < size; u++) data.at(pass.index(tile, u)) = shared.at(ntt_slot(u));
+  }
+}
+
+template <int each, class F>
+void transforms(uint32_t log_n, std::vector<std::vector<uint32_t>> plan) {  // {bits, columns} of each pass
+  const uint32_t n = 1u << log_n;
+  std::vector<F> table(n), data(n);
+  for (uint32_t k = 0; k < n; k++) {
+    table[k] = F::one();
+    for (uint32_t j = 0; j < log_n; j++)
+      if (k >> j & 1) table[k] = table[k] * root<F>(j + 2);
+    data[k] = random_element<F>();
+  }
+  for (const bool coset : {false, true}) {
+    const F w = root<F>(log_n), shift = coset ? root<F>(log_n + 1) : F::one();
+    std::vector<F> out = data;
+    std::vector<NttPass<each>> passes;
+    uint32_t first = 0;
+    for (const auto &p : plan) {
+      passes.push_back({log_n, first, p[0], p[1]});
+      first += p[0];
+    }
+    check(first == log_n, "plan", (int)log_n);
+    for (const auto &p : passes) run_pass<each>(p, out, table, {false, coset}, false);
+    for (uint32_t i = 0; i < n; i += 1 + n / 64) {
+      F x = shift, value = F::zero();
+      for (uint32_t k = 0; k < i; k++) x = x * w;
+      for (uint32_t k = n; k-- > 0;) value = value * x + data[k];
+      check(out[reverse_bits(i, log_n)] == value, "transform", (int)log_n, each);
+    }
+    // Back, from reversed to natural order; the factor n stays.
+    for (size_t p = passes.size(); p-- > 0;) run_pass<each>(passes[p], out, table, {true, coset}, true);
+    const F factor = F::from_u64(n);
+    for (uint32_t i = 0; i < n; i++) check(out[i] == data[i] * factor, "way back", (int)log_n, each);
+  }
+}
+
+template <class F>
+void all_transforms() {
+  transforms<2, F>(2, {{2, 0}});
+  transforms<2, F>(3, {{3, 0}});
+  transforms<3, F>(4, {{4, 0}});
+  transforms<2, F>(6, {{6, 0}});
+  transforms<3, F>(7, {{7, 0}});
+  transforms<2, F>(9, {{3, 2}, {3, 2}, {3, 2}});
+  transforms<3, F>(10, {{5, 2}, {5, 1}});
+  transforms<2, F>(11, {{4, 3}, {4, 2}, {3, 3}});
+}
+
+}  // namespace
+
+int main() {
+  fields<Bn254Fq>("bn254 Fq");
+  fields<Bn254Fr>("bn254 Fr");
+  fields<Bls12_381Fq>("bls12_381 Fq");
+  fields<Bls12_381Fr>("bls12_381 Fr");
+  digits<Bn254Fr>(254);
+  digits<Bls12_381Fr>(255);
+  tasks();
+  all_transforms<Bn254Fr>();
+  all_transforms<Bls12_381Fr>();
+  if (failures) printf("%d failures\n", failures);
+  return failures ? 1 : 0;
+}
