@@ -225,9 +225,10 @@ class TestSession:
 
     def test_history_after_a_lost_stream_is_not_taken_twice(self) -> None:
         session = Session()
+        engine = fakes.identity(started_unix_ns=0)  # older than its events, however long this machine runs
         events = fakes.proof_events(10 * SECOND, SECOND, 0, "a")
         session.begin_stream(60 * SECOND)
-        first = fakes.update(9 * SECOND, identity=fakes.identity(), memory={("cpu", "srs"): 100})
+        first = fakes.update(9 * SECOND, identity=engine, memory={("cpu", "srs"): 100})
         feed(session, first, fakes.update(11 * SECOND, events))
         count = len(session.devices["cpu"].tracks["compute"].rows)
         total = session.devices["cpu"].memory.total
@@ -235,7 +236,7 @@ class TestSession:
         session.begin_stream(20 * SECOND)
         feed(
             session,
-            fakes.update(30 * SECOND, identity=fakes.identity(), memory={("cpu", "srs"): 100}),
+            fakes.update(30 * SECOND, identity=engine, memory={("cpu", "srs"): 100}),
             fakes.update(11 * SECOND, events),
             fakes.update(31 * SECOND, fakes.proof_events(30 * SECOND, SECOND, 0, "b")),
         )
