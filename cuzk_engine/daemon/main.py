@@ -12,7 +12,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -112,9 +112,11 @@ async def _serve(options: Options, settings: Settings, lock: InstanceLock, daemo
     instance = _instance(options, str(address), birth.build, birth.started_unix_ns)
     lock.write(instance)
     _log_start(settings, instance)
-    store = Store(paths.data_dir() / "jobs.sqlite")
     server = Server(access_for(address, settings))
+    store: Store | None = None
     try:
+        with _signals_held():  # one that came while it is opened would leave nobody to close it
+            store = Store(paths.data_dir() / "jobs.sqlite")
         address = server.bind(address)
         instance = replace(instance, address=str(address))
         lock.write(instance)
@@ -125,7 +127,8 @@ async def _serve(options: Options, settings: Settings, lock: InstanceLock, daemo
             await _run_parts(supervisor, server, lock, instance, options.ready_fd)
     finally:
         await server.stop()
-        store.close()
+        if store is not None:
+            store.close()
     log.info("ended")
     return 0
 
@@ -239,6 +242,16 @@ def _log_start(settings: Settings, instance: Instance) -> None:
     log.info("configuration: %s", settings.path or "none, all defaults")
     for note in settings.notes:
         log.log(logging.INFO if ": used" in note else logging.WARNING, "%s", note)
+
+
+@contextlib.contextmanager
+def _signals_held() -> Iterator[None]:
+    """Signals that end the process wait until the end of the block."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _end_cleanly_on(*signals: signal.Signals) -> None:
