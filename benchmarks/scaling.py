@@ -28,6 +28,7 @@ from cuzk_engine import native
 from cuzk_engine.curves import BN254
 from cuzk_engine.devices.base import Owner
 from cuzk_engine.devices.select import open_device
+from cuzk_engine.formats.points import encode_g1
 from cuzk_engine.keys import KeyCache
 from cuzk_engine.runner import Runner
 
@@ -70,9 +71,7 @@ def multiplications(threads: int, points: int = 4000) -> float:
     """Seconds of ``points`` scalar multiplications, which are field multiplications in registers and little else."""
     library = native.library()
     scalar = (BN254.r - 2).to_bytes(32, "little") * points
-    x, y = BN254.g1
-    montgomery = (x * BN254.fq_montgomery % BN254.q).to_bytes(32, "little")
-    montgomery += (y * BN254.fq_montgomery % BN254.q).to_bytes(32, "little")
+    montgomery = encode_g1(BN254, BN254.g1)
     out = native.aligned(points * 64)
     start = time.monotonic()
     library.point_op(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
@@ -34,7 +33,7 @@ from cuzk_engine.devices.base import (
     Owner,
     Quotient,
 )
-from cuzk_engine.devices.ledger import Ledger, Reservation
+from cuzk_engine.devices.ledger import Ledger, LedgerDevice, Reservation
 from cuzk_engine.devices.lock import ComputeLock
 from cuzk_engine.devices.memory import HostBuffer
 from cuzk_engine.events import Kind, Lane, Purpose, Span
@@ -68,7 +67,7 @@ class Done:
         return True
 
 
-class CpuDevice:
+class CpuDevice(LedgerDevice):
     """All processors of this process as one device. ``threads`` 0: as many as the affinity mask allows."""
 
     def __init__(self, capacity: Capacity, sink: EventSink | None = None, threads: int = 0) -> None:
@@ -92,18 +91,6 @@ class CpuDevice:
     def info(self) -> DeviceInfo:
         return self._info
 
-    @property
-    def ledger(self) -> Ledger:
-        return self._ledger
-
-    def reserve(self, held: int, serial: int, owner: Owner, cancel: CancelToken) -> Reservation:
-        self._check_open()
-        return self._ledger.reserve(held, serial, owner, cancel)
-
-    def try_reserve(self, held: int, serial: int, owner: Owner) -> Reservation | None:
-        self._check_open()
-        return self._ledger.try_reserve(held, serial, owner)
-
     def allocate(
         self, nbytes: int, purpose: Purpose, owner: Owner, out_of: base.Reservation | None = None
     ) -> HostBuffer:
@@ -111,9 +98,6 @@ class CpuDevice:
         if out_of is not None and not isinstance(out_of, Reservation):
             raise TypeError("a reservation of another kind of device")
         return HostBuffer.allocate(self._ledger, nbytes, purpose, owner, out_of)
-
-    def add_reclaimer(self, reclaimer: Callable[[int], int]) -> None:
-        self._ledger.add_reclaimer(reclaimer)
 
     def upload(self, target: base.Buffer, source: Bytes, kind: str, owner: Owner) -> Done:
         data = _data(target)

@@ -307,3 +307,28 @@ class Ledger:
                     owner.job, owner.partition, owner.worker, nbytes,
                 )
             )  # fmt: skip
+
+
+class LedgerDevice:
+    """The part of a device that is its ledger's; what every backend shares of the device protocol."""
+
+    _ledger: Ledger
+
+    @property
+    def ledger(self) -> Ledger:
+        return self._ledger
+
+    def reserve(self, held: int, serial: int, owner: Owner, cancel: CancelToken) -> Reservation:
+        self._check_open()
+        return self._ledger.reserve(held, serial, owner, cancel)
+
+    def try_reserve(self, held: int, serial: int, owner: Owner) -> Reservation | None:
+        self._check_open()
+        return self._ledger.try_reserve(held, serial, owner)
+
+    def add_reclaimer(self, reclaimer: Reclaimer) -> None:
+        self._ledger.add_reclaimer(reclaimer)
+
+    def _check_open(self) -> None:
+        """Raises when the device can no longer be used."""
+        raise NotImplementedError

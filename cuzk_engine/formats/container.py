@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
+from cuzk_engine.curves import SUPPORTED, Curve, curve_by_r, describe_prime
 from cuzk_engine.errors import FormatError, IncompleteFileError
 from cuzk_engine.formats.guess import HEAD_BYTES, guess
 from cuzk_engine.formats.source import Bytes, SourceFile
@@ -143,6 +144,18 @@ class Cursor:
         if not 0 < size <= 128 or size % 4:
             self._container.fail(f"{what} has a size of {size:,} bytes, expected 32 or 48")
         return size, int.from_bytes(self.take(size, what), "little")
+
+    def scalar_field(self, what: str) -> Curve:
+        """u32 size and prime of the field that ``what`` lie in: the curve that has it."""
+        size, prime = self.prime("the prime")
+        curve = curve_by_r(prime)
+        if curve is None:
+            self._container.fail(
+                f"field is not supported: {describe_prime(prime)}; expected the scalar field of {SUPPORTED}"
+            )
+        if size != curve.n8r:
+            self._container.fail(f"{what} of {size} bytes, expected {curve.n8r} on {curve.title}")
+        return curve
 
     def finish(self) -> None:
         rest = self._data.size - self._position

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cuzk_engine.curves import SUPPORTED, Curve, curve_by_r, describe_prime
+from cuzk_engine.curves import Curve
 from cuzk_engine.errors import FormatError
 from cuzk_engine.formats.container import Container, Cursor, FormatSpec
 from cuzk_engine.formats.source import COPY_BELOW, Bytes, SourceFile
@@ -187,12 +187,7 @@ def open_header(source: SourceFile) -> tuple[Container, R1csHeader]:
 def read_header(container: Container) -> R1csHeader:
     """Section 1, checked against itself and against the size of the file."""
     cursor = Cursor(container, 1)
-    size, prime = cursor.prime("the prime")
-    curve = curve_by_r(prime)
-    if curve is None:
-        container.fail(f"field is not supported: {describe_prime(prime)}; expected the scalar field of {SUPPORTED}")
-    if size != curve.n8r:
-        container.fail(f"coefficients of {size} bytes, expected {curve.n8r} on {curve.title}")
+    curve = cursor.scalar_field("coefficients")
     header = R1csHeader(
         curve=curve,
         n_wires=cursor.u32("the number of wires"),

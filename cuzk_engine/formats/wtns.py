@@ -12,7 +12,7 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from cuzk_engine.curves import SUPPORTED, Curve, curve_by_r, describe_prime
+from cuzk_engine.curves import Curve
 from cuzk_engine.errors import FormatError
 from cuzk_engine.formats.container import Container, Cursor, FormatSpec
 from cuzk_engine.formats.source import COPY_BELOW, Bytes, BytesLike, SourceFile
@@ -113,12 +113,7 @@ def check_witness(key: CircuitKey, witness: Witness) -> None:
 def read_header(container: Container) -> tuple[Curve, int]:
     """Curve and number of values, from section 1."""
     cursor = Cursor(container, 1)
-    size, prime = cursor.prime("the prime")
-    curve = curve_by_r(prime)
-    if curve is None:
-        container.fail(f"field is not supported: {describe_prime(prime)}; expected the scalar field of {SUPPORTED}")
-    if size != curve.n8r:
-        container.fail(f"values of {size} bytes, expected {curve.n8r} on {curve.title}")
+    curve = cursor.scalar_field("values")
     count = cursor.u32("the number of values")
     cursor.finish()
     return curve, count

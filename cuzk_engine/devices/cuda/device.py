@@ -43,7 +43,7 @@ from cuzk_engine.devices.cuda.operations import FR_BYTES, Operations, Points
 from cuzk_engine.devices.cuda.resident import Residents
 from cuzk_engine.devices.cuda.timeline import CudaEvent, Timeline, msm_spans
 from cuzk_engine.devices.cuda.vectors import Matrices
-from cuzk_engine.devices.ledger import Ledger, Reservation
+from cuzk_engine.devices.ledger import Ledger, LedgerDevice, Reservation
 from cuzk_engine.devices.lock import ComputeLock
 from cuzk_engine.errors import CuzkError, DeviceLostError, OutOfDeviceMemoryError
 from cuzk_engine.events import Incident, Kind, Lane, Purpose
@@ -58,7 +58,7 @@ _HOST_MEMORY: Final = 1  # cudaMemoryTypeHost: page-locked
 _TO_DEVICE, _TO_HOST = 1, 2
 
 
-class CudaDevice:
+class CudaDevice(LedgerDevice):
     """Card ``number`` as the driver counts. ``cache``: the folder of compiled kernels. ``limit``: bytes to use at most,
     besides the context's."""
 
@@ -93,21 +93,9 @@ class CudaDevice:
         return self._info
 
     @property
-    def ledger(self) -> Ledger:
-        return self._ledger
-
-    @property
     def context_bytes(self) -> int:
         """What the context, the kernels' code and their stacks count as, from the start to the end."""
         return self._context.nbytes + self._factors.nbytes
-
-    def reserve(self, held: int, serial: int, owner: Owner, cancel: CancelToken) -> Reservation:
-        self._check_open()
-        return self._ledger.reserve(held, serial, owner, cancel)
-
-    def try_reserve(self, held: int, serial: int, owner: Owner) -> Reservation | None:
-        self._check_open()
-        return self._ledger.try_reserve(held, serial, owner)
 
     def allocate(
         self, nbytes: int, purpose: Purpose, owner: Owner, out_of: base.Reservation | None = None
@@ -116,9 +104,6 @@ class CudaDevice:
         if out_of is not None and not isinstance(out_of, Reservation):
             raise TypeError("a reservation of another kind of device")
         return self._memory.allocate(nbytes, purpose, owner, out_of)
-
-    def add_reclaimer(self, reclaimer: Callable[[int], int]) -> None:
-        self._ledger.add_reclaimer(reclaimer)
 
     def upload(self, target: base.Buffer, source: Bytes, kind: str, owner: Owner) -> CudaEvent:
         buffer = _own(target)
