@@ -7,7 +7,7 @@ A value that could not be read is None, never zero.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -66,6 +66,10 @@ class Kind(StrEnum):
     ASSEMBLE = "host.assemble"
     VERIFY = "host.verify"
     DELIVER = "host.deliver"
+    RESULT_SYNC = "host.result_sync"  # the host waited for an MSM's result while nothing else was enqueued
+    PAGE_LOCK = "host.page_lock"
+    COMPILE = "host.compile"
+    POOL_TRIM = "host.pool_trim"
     MEMORY_WAIT = "memory.wait"
 
 
@@ -126,6 +130,61 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
+class Holding:
+    """Bytes of a ledger that belong together. ``worker`` -1 and ``job`` "" where they belong to none."""
+
+    purpose: str
+    worker: int
+    job: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class OtherProcess:
+    """A program besides the engine that holds memory of a device; ``name`` "" where it is not visible here."""
+
+    pid: int
+    name: str
+    bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A change of settings that would have helped. ``text``: what it does, one sentence. ``peak``: the bytes that
+    would be needed with it, None where memory is not the matter. ``gain``: share of the device's idle time that it
+    would save, None where it is not known."""
+
+    key: str
+    value: str
+    text: str
+    device: str = ""  # of a per-device override, else ""
+    peak: int | None = None
+    gain: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What was, when an incident happened: frozen, so that it can be looked at later.
+
+    ``capacity``, ``free``: of the device, bytes. ``holdings``: of the device's ledger; ``host``: of the host's.
+    ``purpose``, ``worker``: of the request that failed. ``settings``: (key, value) of the pipeline. ``remedies``:
+    smallest change first. ``since_ns``: the events from then to the incident belong to the picture (the last ten
+    seconds).
+    """
+
+    capacity: int
+    free: int
+    holdings: tuple[Holding, ...] = ()
+    host: tuple[Holding, ...] = ()
+    others: tuple[OtherProcess, ...] = ()
+    purpose: str = ""
+    worker: int = -1
+    settings: tuple[tuple[str, str], ...] = ()
+    remedies: tuple[Remedy, ...] = ()
+    since_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Incident:
     """A fault worth a flag: kind "out-of-memory" | "device-lost" | "worker-died" | "verification-failed"."""
 
@@ -136,6 +195,52 @@ class Incident:
     message: str
     requested: int | None = None
     free: int | None = None
+    picture: Picture | None = None
+
+
+class Cause(StrEnum):
+    """Why a device's compute lane was idle."""
+
+    QUEUE_EMPTY = "queue-empty"
+    HOST_STARVED = "host-starved"
+    SRS_COLD = "srs-cold"
+    LOCK_HANDOVER = "lock-handover"
+    PAGEABLE_UPLOAD = "pageable-upload"
+    RESULT_SYNC = "result-sync"
+    MEMORY_WAIT = "memory-wait"
+    POOL_TRIM = "pool-trim"
+    KERNEL_COMPILE = "kernel-compile"
+    OTHER_PROCESS = "other-process"
+    THROTTLED = "throttled"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A time in which a device ran no kernel, and why. ``evidence``: one sentence with figures."""
+
+    start_ns: int
+    end_ns: int
+    device: str
+    cause: str
+    evidence: str
+    job: str = ""
+    worker: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What the diagnosis concludes from a stretch of time. ``kind``: a Cause or an incident's kind; ``title``: one
+    line; ``evidence``: sentences with figures; ``remedies``: most gain first."""
+
+    time_ns: int
+    device: str
+    kind: str
+    title: str
+    evidence: tuple[str, ...]
+    start_ns: int
+    end_ns: int
+    remedies: tuple[Remedy, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +253,7 @@ class LogLine:
     message: str
 
 
-Event = Span | Sample | Allocation | Mark | Incident | LogLine
+Event = Span | Sample | Allocation | Mark | Incident | LogLine | Gap | Finding
 
 
 @dataclass(slots=True)
@@ -163,6 +268,8 @@ class EventBatch:
     marks: list[Mark]
     incidents: list[Incident]
     logs: list[LogLine]
+    gaps: list[Gap] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     dropped: int = 0
 
     @classmethod
@@ -177,4 +284,6 @@ class EventBatch:
             + len(self.marks)
             + len(self.incidents)
             + len(self.logs)
+            + len(self.gaps)
+            + len(self.findings)
         )

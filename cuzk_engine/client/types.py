@@ -83,6 +83,7 @@ class ProofResult:
     proof_json: str
     public_json: str
     curve: str
+    partitions: tuple[tuple[str, str], ...] = ()  # (proof.json, public.json) of each, where a job has several
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +152,39 @@ class SettingChange:
 
 
 @dataclass(frozen=True, slots=True)
+class PlanChoice:
+    """One way to run a partition, in the order in which the engine tries them. ``text``: what it gives up, "" for what
+    was asked for. ``peak``: bytes of one partition, ``total`` of all workers together; ``fits``: one partition alone,
+    ``all_fit``: all workers at once."""
+
+    settings: dict[str, str]
+    text: str
+    peak: int
+    total: int
+    fits: bool
+    all_fit: bool
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryPlanInfo:
+    """What a circuit's partitions need on a device. ``peak`` and ``by_purpose``: of one partition in the way that was
+    chosen; ``stages``: stage → purpose → bytes; ``free``: what of ``capacity`` is not in use or could be given back;
+    ``chosen``: index into ``choices``, -1 where none fits."""
+
     device: str
     capacity: int
     peak: int
     fits: bool
     by_purpose: dict[str, int] = field(default_factory=dict)
+    total: int = 0
+    free: int = 0
+    others: int | None = None
+    workers: int = 1
+    stages: dict[str, dict[str, int]] = field(default_factory=dict)
+    choices: tuple[PlanChoice, ...] = ()
+    chosen: int = -1
+    host_peak: int = 0
+    host_capacity: int = 0
 
 
 @dataclass(slots=True)

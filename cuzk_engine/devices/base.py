@@ -9,10 +9,10 @@ nothing of jobs' meaning, files or settings.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -143,6 +143,7 @@ class Evaluate:
     b: Buffer
     c: Buffer
     domain: int
+    room: Reservation | None = None  # see Msm
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +195,13 @@ class Quotient:
 @dataclass(frozen=True, slots=True)
 class Msm:
     """result = Σ scalars[i]·points[i], one affine point in Montgomery form. ``points`` (n, point bytes) may be mapped
-    from the key file; ``scalars`` plain, ``n`` of them starting at element ``offset`` of the buffer."""
+    from the key file; ``scalars`` plain, ``n`` of them starting at element ``offset`` of the buffer.
+
+    ``resident``: the points may stay on the device for later launches with the same bytes; what they take there leaves
+    ``room``, the reservation that was made for it (None: they stay only where memory is free). Otherwise they travel
+    for this launch alone, through one of two buffers, so that the upload for one launch overlaps the kernels of the
+    one before.
+    """
 
     curve: Curve
     group: int  # 1 or 2
@@ -203,9 +210,61 @@ class Msm:
     offset: int
     n: int
     result: Buffer
+    resident: bool = True
+    room: Reservation | None = None
 
 
 Operation = Evaluate | NttTable | CosetExtend | HJoin | Quotient | Msm
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Bytes that an operation takes on a device at most. ``scratch``: from its launch to its end. ``transit``: points
+    that travel for it, both buffers. ``stay``: what remains on the device for the next proofs; 0 where the device
+    reads the host's memory."""
+
+    scratch: int
+    transit: int = 0
+    stay: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What is really free. ``capacity``: what the ledger may hand out at present, other programs' memory and the margin
+    taken off. ``used``: the ledger's bytes; ``idle``: the part of them that caches would give back if asked.
+    ``others``: bytes of other programs; None where it cannot be told."""
+
+    capacity: int
+    used: int
+    idle: int
+    others: int | None
+    margin: int
+
+
+class StagingBuffer(Protocol):
+    """Host memory that an upload starts from, counted in the host's ledger until ``free``; a context manager that
+    frees. ``pinned``: whether it is page-locked."""
+
+    @property
+    def data(self) -> Bytes: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def pinned(self) -> bool: ...
+    def free(self) -> None: ...
+    def __enter__(self) -> StagingBuffer: ...
+    def __exit__(self, *exc: object) -> None: ...
+
+
+class Lease(Protocol):
+    """Keeps what is resident on a device from being given up, until it is released; a context manager that releases.
+    ``nbytes``: device bytes of those of the asked for sources that are there."""
+
+    @property
+    def nbytes(self) -> int: ...
+    def release(self) -> None: ...
+    def __enter__(self) -> Lease: ...
+    def __exit__(self, *exc: object) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,9 +321,27 @@ class Device(Protocol):
         duration. Raises CancelledError when ``cancel`` was set."""
         ...
 
-    def scratch_bytes(self, operation_type: type[Any], curve: Curve, group: int, n: int) -> int:
-        """What ``launch`` of such an operation will take as scratch at most, for the plan. ``n``: points of an ``Msm``;
-        coefficients, signals and rows of an ``Evaluate``, together."""
+    def msm_need(self, curve: Curve, group: int, n: int, present: int, *, resident: bool) -> Need:
+        """For the plan: what ``launch`` of an ``Msm`` of ``n`` points takes, of which ``present`` are not at
+        infinity."""
+        ...
+
+    def evaluate_need(self, curve: Curve, coefficients: int, n_vars: int, domain: int) -> Need:
+        """For the plan: what ``launch`` of an ``Evaluate`` takes besides its buffers."""
+        ...
+
+    def lease(self, sources: Sequence[Bytes]) -> Lease:
+        """Holds what was made of these host bytes (points, coefficients) and is resident."""
+        ...
+
+    def staging(self, nbytes: int, purpose: Purpose, owner: Owner, *, pinned: bool) -> StagingBuffer:
+        """Host memory to fill and to upload from. ``pinned``: page-locked, from the device's pool of such memory, where
+        the device knows it; where it cannot be had, pageable memory, after one warning that names the limit. Raises
+        OutOfDeviceMemoryError when the host's budget is spent."""
+        ...
+
+    def room(self) -> Room:
+        """What is really free now; asked before every partition."""
         ...
 
     def table_bytes(self, curve: Curve, log_n: int) -> int:

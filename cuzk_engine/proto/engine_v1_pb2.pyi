@@ -216,6 +216,7 @@ class SubmitRequest(_message.Message):
     PRIORITY_FIELD_NUMBER: _builtins.int
     DEVICE_FIELD_NUMBER: _builtins.int
     LABEL_FIELD_NUMBER: _builtins.int
+    MORE_WITNESS_PATHS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """idempotency key; empty: a new job each time"""
     circuit_id: _builtins.str
@@ -228,6 +229,10 @@ class SubmitRequest(_message.Message):
     """"" or "auto", "cpu", "cuda:N" """
     label: _builtins.str
     """shown beside the job"""
+    @_builtins.property
+    def more_witness_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of partitions 1, 2, …; one proof each, delivered in this order"""
+
     def __init__(
         self,
         *,
@@ -238,10 +243,11 @@ class SubmitRequest(_message.Message):
         priority: Global___Priority.ValueType = ...,
         device: _builtins.str = ...,
         label: _builtins.str = ...,
+        more_witness_paths: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["circuit", b"circuit", "circuit_id", b"circuit_id", "key_path", b"key_path"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["circuit", b"circuit", "circuit_id", b"circuit_id", "device", b"device", "key_path", b"key_path", "label", b"label", "priority", b"priority", "request_id", b"request_id", "witness_path", b"witness_path"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["circuit", b"circuit", "circuit_id", b"circuit_id", "device", b"device", "key_path", b"key_path", "label", b"label", "more_witness_paths", b"more_witness_paths", "priority", b"priority", "request_id", b"request_id", "witness_path", b"witness_path"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_circuit: _TypeAlias = _typing.Literal["circuit_id", "key_path"]  # noqa: Y015
     _WhichOneofArgType_circuit: _TypeAlias = _typing.Literal["circuit", b"circuit"]  # noqa: Y015
@@ -467,24 +473,52 @@ class Proof(_message.Message):
     PROOF_JSON_FIELD_NUMBER: _builtins.int
     PUBLIC_JSON_FIELD_NUMBER: _builtins.int
     CURVE_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
     proof_json: _builtins.str
-    """as snarkjs writes it"""
+    """as snarkjs writes it; of partition 0"""
     public_json: _builtins.str
     curve: _builtins.str
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionProof]:
+        """all of them in order, where a job has several"""
+
     def __init__(
         self,
         *,
         proof_json: _builtins.str = ...,
         public_json: _builtins.str = ...,
         curve: _builtins.str = ...,
+        partitions: _abc.Iterable[Global___PartitionProof] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["curve", b"curve", "proof_json", b"proof_json", "public_json", b"public_json"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["curve", b"curve", "partitions", b"partitions", "proof_json", b"proof_json", "public_json", b"public_json"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Proof: _TypeAlias = Proof  # noqa: Y015
+
+@_typing.final
+class PartitionProof(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROOF_JSON_FIELD_NUMBER: _builtins.int
+    PUBLIC_JSON_FIELD_NUMBER: _builtins.int
+    proof_json: _builtins.str
+    public_json: _builtins.str
+    def __init__(
+        self,
+        *,
+        proof_json: _builtins.str = ...,
+        public_json: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["proof_json", b"proof_json", "public_json", b"public_json"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PartitionProof: _TypeAlias = PartitionProof  # noqa: Y015
 
 @_typing.final
 class TelemetryRequest(_message.Message):
@@ -734,6 +768,7 @@ class Incident(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     REQUESTED_FIELD_NUMBER: _builtins.int
     FREE_FIELD_NUMBER: _builtins.int
+    PICTURE_FIELD_NUMBER: _builtins.int
     time_ns: _builtins.int
     device: _builtins.str
     kind: _builtins.str
@@ -741,6 +776,8 @@ class Incident(_message.Message):
     message: _builtins.str
     requested: _builtins.int
     free: _builtins.int
+    @_builtins.property
+    def picture(self) -> Global___Picture: ...
     def __init__(
         self,
         *,
@@ -751,10 +788,11 @@ class Incident(_message.Message):
         message: _builtins.str = ...,
         requested: _builtins.int | None = ...,
         free: _builtins.int | None = ...,
+        picture: Global___Picture | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_free", b"_free", "_requested", b"_requested", "free", b"free", "requested", b"requested"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_free", b"_free", "_requested", b"_requested", "free", b"free", "picture", b"picture", "requested", b"requested"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_free", b"_free", "_requested", b"_requested", "device", b"device", "free", b"free", "job", b"job", "kind", b"kind", "message", b"message", "requested", b"requested", "time_ns", b"time_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_free", b"_free", "_requested", b"_requested", "device", b"device", "free", b"free", "job", b"job", "kind", b"kind", "message", b"message", "picture", b"picture", "requested", b"requested", "time_ns", b"time_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__free: _TypeAlias = _typing.Literal["free"]  # noqa: Y015
     _WhichOneofArgType__free: _TypeAlias = _typing.Literal["_free", b"_free"]  # noqa: Y015
@@ -766,6 +804,254 @@ class Incident(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__requested) -> _WhichOneofReturnType__requested | None: ...
 
 Global___Incident: _TypeAlias = Incident  # noqa: Y015
+
+@_typing.final
+class Holding(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PURPOSE_FIELD_NUMBER: _builtins.int
+    WORKER_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    purpose: _builtins.str
+    worker: _builtins.int
+    job: _builtins.str
+    bytes: _builtins.int
+    def __init__(
+        self,
+        *,
+        purpose: _builtins.str = ...,
+        worker: _builtins.int = ...,
+        job: _builtins.str = ...,
+        bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "job", b"job", "purpose", b"purpose", "worker", b"worker"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Holding: _TypeAlias = Holding  # noqa: Y015
+
+@_typing.final
+class OtherProcess(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    pid: _builtins.int
+    name: _builtins.str
+    bytes: _builtins.int
+    def __init__(
+        self,
+        *,
+        pid: _builtins.int = ...,
+        name: _builtins.str = ...,
+        bytes: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_bytes", b"_bytes", "bytes", b"bytes"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bytes", b"_bytes", "bytes", b"bytes", "name", b"name", "pid", b"pid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__bytes: _TypeAlias = _typing.Literal["bytes"]  # noqa: Y015
+    _WhichOneofArgType__bytes: _TypeAlias = _typing.Literal["_bytes", b"_bytes"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__bytes) -> _WhichOneofReturnType__bytes | None: ...
+
+Global___OtherProcess: _TypeAlias = OtherProcess  # noqa: Y015
+
+@_typing.final
+class Remedy(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    DEVICE_FIELD_NUMBER: _builtins.int
+    PEAK_FIELD_NUMBER: _builtins.int
+    GAIN_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    value: _builtins.str
+    text: _builtins.str
+    device: _builtins.str
+    peak: _builtins.int
+    gain: _builtins.float
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        value: _builtins.str = ...,
+        text: _builtins.str = ...,
+        device: _builtins.str = ...,
+        peak: _builtins.int | None = ...,
+        gain: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_gain", b"_gain", "_peak", b"_peak", "gain", b"gain", "peak", b"peak"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_gain", b"_gain", "_peak", b"_peak", "device", b"device", "gain", b"gain", "key", b"key", "peak", b"peak", "text", b"text", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__gain: _TypeAlias = _typing.Literal["gain"]  # noqa: Y015
+    _WhichOneofArgType__gain: _TypeAlias = _typing.Literal["_gain", b"_gain"]  # noqa: Y015
+    _WhichOneofReturnType__peak: _TypeAlias = _typing.Literal["peak"]  # noqa: Y015
+    _WhichOneofArgType__peak: _TypeAlias = _typing.Literal["_peak", b"_peak"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__gain) -> _WhichOneofReturnType__gain | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__peak) -> _WhichOneofReturnType__peak | None: ...
+
+Global___Remedy: _TypeAlias = Remedy  # noqa: Y015
+
+@_typing.final
+class Picture(_message.Message):
+    """What was when an incident happened."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class SettingsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    CAPACITY_FIELD_NUMBER: _builtins.int
+    FREE_FIELD_NUMBER: _builtins.int
+    HOLDINGS_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    OTHERS_FIELD_NUMBER: _builtins.int
+    PURPOSE_FIELD_NUMBER: _builtins.int
+    WORKER_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    REMEDIES_FIELD_NUMBER: _builtins.int
+    SINCE_NS_FIELD_NUMBER: _builtins.int
+    capacity: _builtins.int
+    free: _builtins.int
+    purpose: _builtins.str
+    worker: _builtins.int
+    since_ns: _builtins.int
+    @_builtins.property
+    def holdings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Holding]: ...
+    @_builtins.property
+    def host(self) -> _containers.RepeatedCompositeFieldContainer[Global___Holding]: ...
+    @_builtins.property
+    def others(self) -> _containers.RepeatedCompositeFieldContainer[Global___OtherProcess]: ...
+    @_builtins.property
+    def settings(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    @_builtins.property
+    def remedies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Remedy]: ...
+    def __init__(
+        self,
+        *,
+        capacity: _builtins.int = ...,
+        free: _builtins.int = ...,
+        holdings: _abc.Iterable[Global___Holding] | None = ...,
+        host: _abc.Iterable[Global___Holding] | None = ...,
+        others: _abc.Iterable[Global___OtherProcess] | None = ...,
+        purpose: _builtins.str = ...,
+        worker: _builtins.int = ...,
+        settings: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        remedies: _abc.Iterable[Global___Remedy] | None = ...,
+        since_ns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "free", b"free", "holdings", b"holdings", "host", b"host", "others", b"others", "purpose", b"purpose", "remedies", b"remedies", "settings", b"settings", "since_ns", b"since_ns", "worker", b"worker"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Picture: _TypeAlias = Picture  # noqa: Y015
+
+@_typing.final
+class Gap(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_NS_FIELD_NUMBER: _builtins.int
+    END_NS_FIELD_NUMBER: _builtins.int
+    DEVICE_FIELD_NUMBER: _builtins.int
+    CAUSE_FIELD_NUMBER: _builtins.int
+    EVIDENCE_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    WORKER_FIELD_NUMBER: _builtins.int
+    start_ns: _builtins.int
+    end_ns: _builtins.int
+    device: _builtins.str
+    cause: _builtins.str
+    evidence: _builtins.str
+    job: _builtins.str
+    worker: _builtins.int
+    def __init__(
+        self,
+        *,
+        start_ns: _builtins.int = ...,
+        end_ns: _builtins.int = ...,
+        device: _builtins.str = ...,
+        cause: _builtins.str = ...,
+        evidence: _builtins.str = ...,
+        job: _builtins.str = ...,
+        worker: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "device", b"device", "end_ns", b"end_ns", "evidence", b"evidence", "job", b"job", "start_ns", b"start_ns", "worker", b"worker"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Gap: _TypeAlias = Gap  # noqa: Y015
+
+@_typing.final
+class Finding(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIME_NS_FIELD_NUMBER: _builtins.int
+    DEVICE_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    TITLE_FIELD_NUMBER: _builtins.int
+    EVIDENCE_FIELD_NUMBER: _builtins.int
+    START_NS_FIELD_NUMBER: _builtins.int
+    END_NS_FIELD_NUMBER: _builtins.int
+    REMEDIES_FIELD_NUMBER: _builtins.int
+    time_ns: _builtins.int
+    device: _builtins.str
+    kind: _builtins.str
+    title: _builtins.str
+    start_ns: _builtins.int
+    end_ns: _builtins.int
+    @_builtins.property
+    def evidence(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def remedies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Remedy]: ...
+    def __init__(
+        self,
+        *,
+        time_ns: _builtins.int = ...,
+        device: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        title: _builtins.str = ...,
+        evidence: _abc.Iterable[_builtins.str] | None = ...,
+        start_ns: _builtins.int = ...,
+        end_ns: _builtins.int = ...,
+        remedies: _abc.Iterable[Global___Remedy] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device", b"device", "end_ns", b"end_ns", "evidence", b"evidence", "kind", b"kind", "remedies", b"remedies", "start_ns", b"start_ns", "time_ns", b"time_ns", "title", b"title"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Finding: _TypeAlias = Finding  # noqa: Y015
 
 @_typing.final
 class LogLine(_message.Message):
@@ -813,6 +1099,8 @@ class TelemetryBatch(_message.Message):
     IDENTITY_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
     MEMORY_FIELD_NUMBER: _builtins.int
+    GAPS_FIELD_NUMBER: _builtins.int
+    FINDINGS_FIELD_NUMBER: _builtins.int
     MEMORY_IS_SET_FIELD_NUMBER: _builtins.int
     time_ns: _builtins.int
     """when it was sent, on the engine's clock"""
@@ -852,6 +1140,10 @@ class TelemetryBatch(_message.Message):
     def memory(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemoryByPurpose]:
         """set in the first batch: the ledger before the deltas that follow it, history included"""
 
+    @_builtins.property
+    def gaps(self) -> _containers.RepeatedCompositeFieldContainer[Global___Gap]: ...
+    @_builtins.property
+    def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Finding]: ...
     def __init__(
         self,
         *,
@@ -869,11 +1161,13 @@ class TelemetryBatch(_message.Message):
         identity: Global___Identity | None = ...,
         settings: _abc.Iterable[Global___Setting] | None = ...,
         memory: _abc.Iterable[Global___MemoryByPurpose] | None = ...,
+        gaps: _abc.Iterable[Global___Gap] | None = ...,
+        findings: _abc.Iterable[Global___Finding] | None = ...,
         memory_is_set: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["allocations", b"allocations", "identity", b"identity", "spans", b"spans"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocations", b"allocations", "dropped", b"dropped", "identity", b"identity", "incidents", b"incidents", "jobs", b"jobs", "logs", b"logs", "marks", b"marks", "memory", b"memory", "memory_is_set", b"memory_is_set", "samples", b"samples", "settings", b"settings", "spans", b"spans", "strings", b"strings", "time_ns", b"time_ns", "wall_ns", b"wall_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocations", b"allocations", "dropped", b"dropped", "findings", b"findings", "gaps", b"gaps", "identity", b"identity", "incidents", b"incidents", "jobs", b"jobs", "logs", b"logs", "marks", b"marks", "memory", b"memory", "memory_is_set", b"memory_is_set", "samples", b"samples", "settings", b"settings", "spans", b"spans", "strings", b"strings", "time_ns", b"time_ns", "wall_ns", b"wall_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1201,23 +1495,118 @@ class PlanRequest(_message.Message):
     KEY_PATH_FIELD_NUMBER: _builtins.int
     CIRCUIT_ID_FIELD_NUMBER: _builtins.int
     DEVICE_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    WORKERS_FIELD_NUMBER: _builtins.int
     key_path: _builtins.str
     circuit_id: _builtins.str
     device: _builtins.str
+    workers: _builtins.int
+    """0: as set"""
+    @_builtins.property
+    def settings(self) -> _containers.RepeatedCompositeFieldContainer[Global___SettingChange]:
+        """as if these were set"""
+
     def __init__(
         self,
         *,
         key_path: _builtins.str = ...,
         circuit_id: _builtins.str = ...,
         device: _builtins.str = ...,
+        settings: _abc.Iterable[Global___SettingChange] | None = ...,
+        workers: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["circuit_id", b"circuit_id", "device", b"device", "key_path", b"key_path"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["circuit_id", b"circuit_id", "device", b"device", "key_path", b"key_path", "settings", b"settings", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PlanRequest: _TypeAlias = PlanRequest  # noqa: Y015
+
+@_typing.final
+class PlanStage(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    BY_PURPOSE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    @_builtins.property
+    def by_purpose(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemoryByPurpose]: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        by_purpose: _abc.Iterable[Global___MemoryByPurpose] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by_purpose", b"by_purpose", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlanStage: _TypeAlias = PlanStage  # noqa: Y015
+
+@_typing.final
+class PlanChoice(_message.Message):
+    """one way to run, in the order in which the engine tries them"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class SettingsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    PEAK_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
+    FITS_FIELD_NUMBER: _builtins.int
+    ALL_FIT_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """what it gives up, "" for what was asked for"""
+    peak: _builtins.int
+    """of one partition"""
+    total: _builtins.int
+    """of all workers together"""
+    fits: _builtins.bool
+    """one partition, alone"""
+    all_fit: _builtins.bool
+    """all workers at once"""
+    @_builtins.property
+    def settings(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        settings: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        text: _builtins.str = ...,
+        peak: _builtins.int = ...,
+        total: _builtins.int = ...,
+        fits: _builtins.bool = ...,
+        all_fit: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_fit", b"all_fit", "fits", b"fits", "peak", b"peak", "settings", b"settings", "text", b"text", "total", b"total"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlanChoice: _TypeAlias = PlanChoice  # noqa: Y015
 
 @_typing.final
 class MemoryPlan(_message.Message):
@@ -1228,12 +1617,34 @@ class MemoryPlan(_message.Message):
     PEAK_FIELD_NUMBER: _builtins.int
     FITS_FIELD_NUMBER: _builtins.int
     BY_PURPOSE_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
+    FREE_FIELD_NUMBER: _builtins.int
+    OTHERS_FIELD_NUMBER: _builtins.int
+    WORKERS_FIELD_NUMBER: _builtins.int
+    STAGES_FIELD_NUMBER: _builtins.int
+    CHOICES_FIELD_NUMBER: _builtins.int
+    CHOSEN_FIELD_NUMBER: _builtins.int
+    HOST_PEAK_FIELD_NUMBER: _builtins.int
+    HOST_CAPACITY_FIELD_NUMBER: _builtins.int
     device: _builtins.str
     capacity: _builtins.int
     peak: _builtins.int
     fits: _builtins.bool
+    total: _builtins.int
+    free: _builtins.int
+    """of the capacity, what is not in use or could be given back"""
+    others: _builtins.int
+    workers: _builtins.int
+    chosen: _builtins.int
+    """index into choices, -1: none fits"""
+    host_peak: _builtins.int
+    host_capacity: _builtins.int
     @_builtins.property
     def by_purpose(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemoryByPurpose]: ...
+    @_builtins.property
+    def stages(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlanStage]: ...
+    @_builtins.property
+    def choices(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlanChoice]: ...
     def __init__(
         self,
         *,
@@ -1242,12 +1653,23 @@ class MemoryPlan(_message.Message):
         peak: _builtins.int = ...,
         fits: _builtins.bool = ...,
         by_purpose: _abc.Iterable[Global___MemoryByPurpose] | None = ...,
+        total: _builtins.int = ...,
+        free: _builtins.int = ...,
+        others: _builtins.int | None = ...,
+        workers: _builtins.int = ...,
+        stages: _abc.Iterable[Global___PlanStage] | None = ...,
+        choices: _abc.Iterable[Global___PlanChoice] | None = ...,
+        chosen: _builtins.int = ...,
+        host_peak: _builtins.int = ...,
+        host_capacity: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_others", b"_others", "others", b"others"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["by_purpose", b"by_purpose", "capacity", b"capacity", "device", b"device", "fits", b"fits", "peak", b"peak"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_others", b"_others", "by_purpose", b"by_purpose", "capacity", b"capacity", "choices", b"choices", "chosen", b"chosen", "device", b"device", "fits", b"fits", "free", b"free", "host_capacity", b"host_capacity", "host_peak", b"host_peak", "others", b"others", "peak", b"peak", "stages", b"stages", "total", b"total", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__others: _TypeAlias = _typing.Literal["others"]  # noqa: Y015
+    _WhichOneofArgType__others: _TypeAlias = _typing.Literal["_others", b"_others"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__others) -> _WhichOneofReturnType__others | None: ...
 
 Global___MemoryPlan: _TypeAlias = MemoryPlan  # noqa: Y015
 
