@@ -20,7 +20,7 @@ import numpy.typing as npt
 from cuzk_engine.curves import Curve
 from cuzk_engine.errors import CancelledError
 from cuzk_engine.events import Event as EngineEvent
-from cuzk_engine.events import Purpose
+from cuzk_engine.events import Holding, OtherProcess, Purpose
 
 Bytes = npt.NDArray[np.uint8]
 EventSink = Callable[[EngineEvent], None]
@@ -346,6 +346,14 @@ class Device(Protocol):
 
     def table_bytes(self, curve: Curve, log_n: int) -> int:
         """Bytes of the table that ``NttTable`` fills for 2^log_n."""
+        ...
+
+    def holdings(self) -> tuple[Holding, ...]:
+        """Who holds what of the device's memory, largest first."""
+        ...
+
+    def others(self) -> tuple[OtherProcess, ...]:
+        """Programs besides the engine that hold memory of the device, as far as they can be seen."""
         ...
 
     def compute_lock(self, owner: Owner, cancel: CancelToken) -> AbstractContextManager[None]:
