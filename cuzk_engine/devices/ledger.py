@@ -132,6 +132,25 @@ class Ledger:
             self._count(-grant.nbytes, grant.purpose, grant.owner)
             self._notify()
 
+    def hand_over(self, grant: Grant, purpose: Purpose, owner: Owner) -> bool:
+        """Makes an open grant count for another purpose and owner, as when a pool lends a block or has it back. False
+        where its bytes are promised to others as soon as its owner lets go of them: nothing changed then."""
+        with self._changed:
+            before, nbytes = self._committed(), grant.nbytes
+            old = grant.reservation if grant.reservation is not None and grant.reservation.active else None
+            new = self._reservations.get(owner)
+            self._add(-nbytes, old, None)
+            self._add(nbytes, new, None)
+            if self._committed() > max(before, self.capacity):
+                self._add(-nbytes, new, None)
+                self._add(nbytes, old, None)
+                return False
+            self._count(-nbytes, grant.purpose, grant.owner)
+            self._count(nbytes, purpose, owner)
+            grant.purpose, grant.owner, grant.reservation = purpose, owner, new
+            self._notify()
+            return True
+
     def use(self) -> MemoryUse:
         """Bytes now and at the peak; purposes that hold nothing are left out."""
         with self._changed:
