@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Final
 
 from cuzk_engine import native
-from cuzk_engine.devices.arena import machine_limit
 from cuzk_engine.devices.base import (
     Buffer,
     CancelToken,
@@ -39,9 +38,8 @@ from cuzk_engine.devices.base import (
     Owner,
     Quotient,
     Reservation,
+    StagingBuffer,
 )
-from cuzk_engine.devices.ledger import Ledger
-from cuzk_engine.devices.memory import HostBuffer
 from cuzk_engine.devices.tables import TableCache
 from cuzk_engine.errors import CuzkError, OutOfDeviceMemoryError, ProofInvalidError
 from cuzk_engine.events import Incident, Kind, Purpose, Span, host_lane
@@ -58,7 +56,6 @@ log = logging.getLogger(__name__)
 Progress = Callable[[str, float], None]
 """(phase, share of the whole proof that is done, 0…1); called from the proving thread, never backwards."""
 
-HOST: Final = "host"  # the name of the host's memory in events
 _LOADING_SHARE: Final = 0.1  # of the bar, when a key is checked for the first time
 
 
@@ -123,7 +120,7 @@ class Runner:
     ) -> None:
         self.device = device
         self.keys = keys
-        self.host_memory = Ledger(HOST, machine_limit().nbytes, sink)
+        self.host_memory = device.host
         self._sink = sink
         self._threads = threads
         self._randomness = randomness
@@ -213,9 +210,9 @@ class Runner:
 def plan_for(device: Device, sizes: CircuitSizes, settings: PipelineSettings) -> PartitionPlan:
     """What one proof of such a circuit needs on ``device``."""
     needs = Needs(
-        msm_scratch=lambda curve, group, n: device.scratch_bytes(Msm, curve, group, n),
+        msm_scratch=lambda curve, group, n: device.msm_need(curve, group, n, n, resident=True).scratch,
         ntt_table=device.table_bytes,
-        evaluate_scratch=lambda curve, n: device.scratch_bytes(Evaluate, curve, 0, n),
+        evaluate_scratch=lambda curve, n: device.evaluate_need(curve, n, 0, 0).scratch,
     )
     return plan_partition(sizes, needs, evaluate_on_device=_evaluates_on_device(device, settings))
 
@@ -315,7 +312,6 @@ class _OnDevice:
     ) -> None:
         self._device = runner.device
         self._tables = runner._tables
-        self._host_memory = runner.host_memory
         self._threads = runner._threads
         self._randomness = runner._randomness
         self._blinded: BlindedKey | None = None
@@ -359,13 +355,11 @@ class _OnDevice:
                 stack.enter_context(self._device.compute_lock(self._owner, self._cancel))
             yield
 
-    def _evaluate_on_host(self, stack: ExitStack) -> list[HostBuffer]:
+    def _evaluate_on_host(self, stack: ExitStack) -> list[StagingBuffer]:
         sizes = self._sizes
         with self._work.phase("evaluate", Kind.EVALUATE):
             buffers = [
-                stack.enter_context(
-                    HostBuffer.allocate(self._host_memory, sizes.vector_bytes, Purpose.ABC, self._owner)
-                )
+                stack.enter_context(self._device.staging(sizes.vector_bytes, Purpose.ABC, self._owner, pinned=True))
                 for _ in "abc"
             ]
             a, b, c = (buffer.data for buffer in buffers)
@@ -373,7 +367,7 @@ class _OnDevice:
         self._work.advance(self._work.costs.evaluate())
         return buffers
 
-    def _upload(self, stack: ExitStack, host: list[HostBuffer]) -> _Vectors:
+    def _upload(self, stack: ExitStack, host: list[StagingBuffer]) -> _Vectors:
         device, owner, sizes = self._device, self._owner, self._sizes
         with self._work.phase("upload"):
             witness = stack.enter_context(device.allocate(sizes.witness_bytes, Purpose.WITNESS, owner))
@@ -447,9 +441,7 @@ class _OnDevice:
         with self._work.phase("msm"):
             staging = None
             if key.staging_bytes:
-                staging = stack.enter_context(
-                    HostBuffer.allocate(self._host_memory, key.staging_bytes, Purpose.SRS, owner)
-                ).data
+                staging = stack.enter_context(device.staging(key.staging_bytes, Purpose.SRS, owner, pinned=False)).data
             for query in Query:
                 scalars = vectors.abc[0] if query is Query.H else vectors.witness
                 offset = sizes.n_public + 1 if query is Query.L else 0

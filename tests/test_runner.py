@@ -6,13 +6,12 @@ import random
 import threading
 import time
 
-import numpy as np
 import pytest
 
 from cuzk_engine.curves import BN254
 from cuzk_engine.devices import base
 from cuzk_engine.devices.arena import Capacity
-from cuzk_engine.devices.base import CancelToken, Msm, Owner
+from cuzk_engine.devices.base import CancelToken, Owner
 from cuzk_engine.devices.cpu import CpuDevice
 from cuzk_engine.errors import (
     CancelledError,
@@ -396,5 +395,4 @@ def test_the_pipeline_asks_a_device_for_nothing_but_the_protocol():
         runner.prove(item.path("circuit.zkey"), item.path("witness.wtns"), ME, settings)
     assert used <= {name for name in dir(base.Device) if not name.startswith("_")}
     assert used >= {"reserve", "try_reserve", "allocate", "upload", "launch", "download", "compute_lock", "info"}
-    assert real.scratch_bytes(Msm, BN254, 1, 10) > 0
-    assert np.iinfo(np.uint8).max == 255
+    assert real.msm_need(BN254, 1, 10, 10, resident=True).scratch > 0

@@ -30,7 +30,7 @@ class TableCache:
         self._device = device
         self._lock = threading.Lock()
         self._entries: OrderedDict[tuple[int, int], _Entry] = OrderedDict()  # least recently used first
-        device.add_reclaimer(self._reclaim)
+        device.add_reclaimer(self._reclaim, self._idle)
 
     @contextmanager
     def use(
@@ -65,7 +65,7 @@ class TableCache:
     ) -> _Entry:
         buffer = self._device.allocate(nbytes, Purpose.NTT, _NOBODY, out_of=reservation)
         try:
-            self._device.launch(NttTable(curve, log_n, buffer), owner, cancel).wait()
+            self._device.launch(NttTable(curve, log_n, buffer), owner, cancel)
         except BaseException:
             buffer.free()
             raise
@@ -73,6 +73,16 @@ class TableCache:
         with self._lock:
             self._entries[curve.id, log_n] = entry
         return entry
+
+    def nbytes(self, curve: Curve, log_n: int) -> int:
+        """Bytes of the table that is there; 0 where there is none."""
+        with self._lock:
+            entry = self._entries.get((curve.id, log_n))
+            return 0 if entry is None else entry.buffer.nbytes
+
+    def _idle(self) -> int:
+        with self._lock:
+            return sum(entry.buffer.nbytes for entry in self._entries.values() if entry.users == 0)
 
     def _reclaim(self, nbytes: int) -> int:
         freed = 0

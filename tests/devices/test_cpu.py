@@ -131,7 +131,7 @@ def test_msm_takes_its_scratch_from_the_ledger(device, events, curve, group):
         total = points.add(total, points.mul(point, scalar))
     assert points.decode(found) == [total]
     scratch = [event.delta for event in events if isinstance(event, Allocation) and event.purpose == Purpose.MSM]
-    assert scratch == [device.scratch_bytes(Msm, curve, int(group), 3), -scratch[0]]
+    assert scratch == [device.msm_need(curve, int(group), 3, 3, resident=True).scratch, -scratch[0]]
     kinds = {event.kind for event in events if isinstance(event, Span) and event.lane == Lane.COMPUTE}
     assert kinds
     assert kinds <= {Kind.MSM_DIGITS, Kind.MSM_ACCUMULATE, Kind.MSM_REDUCE}
