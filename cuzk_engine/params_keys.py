@@ -25,7 +25,7 @@ from cuzk_engine.groth16.circuit import Circuit, open_circuit
 from cuzk_engine.groth16.plan import CircuitSizes, Query
 from cuzk_engine.groth16.proving_key import HBasis, KeyElements, PointRange
 from cuzk_engine.groth16.verify import PreparedKey
-from cuzk_engine.keys import CheckedKeys, Progress, content_hash
+from cuzk_engine.key_checks import CheckedKeys, Present, Progress, content_hash
 from cuzk_engine.native import Group, PointFault, PointProblem
 
 STAGING_BYTES: Final = 48 << 20  # 2^19 points of G1, 2^18 of G2
@@ -93,6 +93,12 @@ class LoadedParams:
     @property
     def elements(self) -> KeyElements:
         return self.params
+
+    @property
+    def present(self) -> Present:
+        params = self.params
+        counts = {Query.H: params.h, Query.A: params.a, Query.B1: params.b1, Query.B2: params.b2, Query.L: params.l}
+        return {query: len(points) for query, points in counts.items()}
 
     @property
     def h_basis(self) -> HBasis:

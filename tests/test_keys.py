@@ -8,13 +8,14 @@ import threading
 
 import pytest
 
-from cuzk_engine import keys
+from cuzk_engine import key_checks, keys
 from cuzk_engine.curves import BLS12_381, BN254, CURVES
 from cuzk_engine.devices.base import CancelToken
 from cuzk_engine.errors import CancelledError, FormatError
 from cuzk_engine.formats.source import FileIdentity
 from cuzk_engine.formats.zkey import ZKEY_SPEC
-from cuzk_engine.keys import CheckedKeys, KeyCache
+from cuzk_engine.key_checks import CheckedKeys, count_present
+from cuzk_engine.keys import KeyCache
 from tests.formats.builders import Parts, put
 from tests.support.cases import CASES, case
 
@@ -53,7 +54,7 @@ def checks(monkeypatch):
 
     monkeypatch.setattr(keys, "check_points", counted_points)
     monkeypatch.setattr(keys, "content_hash", counted_hash)
-    monkeypatch.setattr(keys, "_SETTLED_NS", 0)
+    monkeypatch.setattr(key_checks, "_SETTLED_NS", 0)
     return counts
 
 
@@ -172,8 +173,29 @@ def test_checked_once_then_remembered(tmp_path, checks):
     assert checks == {"points": 1, "hash": 2}
 
 
+@pytest.mark.parametrize("item", CASES, ids=str)
+def test_points_at_infinity_are_counted(item):
+    """Against the bytes, and the same whether they were counted or remembered."""
+    path = item.path("circuit.zkey")
+    key = KeyCache().get(path)
+    for query, points in zip("H A B1 B2 L".split(), (key.zkey.h, key.zkey.a, key.zkey.b1, key.zkey.b2, key.zkey.l)):
+        assert key.present[query] == sum(any(point.tobytes()) for point in points)
+    assert KeyCache().get(path).present == key.present == count_present(key.zkey)
+
+
+@pytest.mark.parametrize("counts", [5, None, [], [1, 2, 3, 4], [1, 2, 3, 4, -1], [1, 2, 3, 4, "5"]])
+def test_strange_counts_are_not_believed(tmp_path, checks, counts):
+    path, store = written(tmp_path, parts_of(BN254)), CheckedKeys()
+    expected = KeyCache(store).get(path).present
+    state = json.loads(store.path.read_text())
+    state["checked"] = dict.fromkeys(state["checked"], counts)
+    store.path.write_text(json.dumps(state))
+    assert KeyCache(store).get(path).present == expected
+    assert checks["points"] == 1
+
+
 def test_a_file_that_was_just_written_is_not_known_by_its_times(tmp_path, checks, monkeypatch):
-    monkeypatch.setattr(keys, "_SETTLED_NS", 10**12)
+    monkeypatch.setattr(key_checks, "_SETTLED_NS", 10**12)
     path = written(tmp_path, parts_of(BN254))
     KeyCache().get(path)
     KeyCache().get(path)
@@ -261,7 +283,7 @@ def test_a_memory_that_cannot_be_written(tmp_path, checks):
 
 
 def test_the_memory_is_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(keys, "_CHECKS_KEPT", 3)
+    monkeypatch.setattr(key_checks, "_CHECKS_KEPT", 3)
     store = CheckedKeys(tmp_path)
     for number in range(5):
         store.remember(f"/{number}", None, f"hash {number}")

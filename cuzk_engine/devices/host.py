@@ -22,17 +22,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from cuzk_engine.devices.base import Bytes, EventSink, Owner
-from cuzk_engine.devices.ledger import Grant, Ledger
+from cuzk_engine.devices.base import Bytes, CancelToken, EventSink, MemoryUse, Owner
+from cuzk_engine.devices.ledger import Grant, Ledger, Reservation
+from cuzk_engine.devices.memory import HOST
 from cuzk_engine.devices.pages import PageLocker, block_bytes, lock_advice, map_pages, touch, wipe
 from cuzk_engine.errors import CuzkError, OutOfDeviceMemoryError
-from cuzk_engine.events import Kind, Purpose, Span, host_lane
+from cuzk_engine.events import Holding, Kind, Purpose, Span, host_lane
 from cuzk_engine.units import format_size
 
 log = logging.getLogger(__name__)
 
-HOST: Final = "host"
-"""The name of the host's memory in events and messages."""
 ADVICE: Final = "raise memory.total_budget, lower memory.safety_margin, or run on a machine with more memory"
 IDLE_NS: Final = 5 * 60 * 10**9
 _NOBODY: Final = Owner()
@@ -120,7 +119,7 @@ class HostMemory:
         self._ceiling: int | None = None  # page-locked bytes that were once too many
         self._warned = self._closed = False
         self._keeper: threading.Thread | None = None
-        self.ledger.add_reclaimer(self.reclaim)
+        self.ledger.add_reclaimer(self.reclaim, lambda: self.pool().idle)
 
     def __enter__(self) -> HostMemory:
         return self
@@ -149,6 +148,15 @@ class HostMemory:
                 raise
         return self._lend(block, nbytes, owner)
 
+    def reserve(self, held: int, serial: int, owner: Owner, cancel: CancelToken) -> Reservation:
+        return self.ledger.reserve(held, serial, owner, cancel)
+
+    def holdings(self) -> tuple[Holding, ...]:
+        return self.ledger.holdings()
+
+    def memory(self) -> MemoryUse:
+        return self.ledger.memory()
+
     def pool(self) -> PoolUse:
         with self._changed:
             return PoolUse(self._pinned, sum(block.data.size for block in self._idle), self._waste, self._refused)
@@ -160,6 +168,17 @@ class HostMemory:
             freed += block.data.size
             self._give_back(block)
         return freed
+
+    def release(self, locker: PageLocker) -> None:
+        """Gives back all of the pool that ``locker`` locked, before its device goes."""
+        with self._changed:
+            while any(block.cleaning for block in self._idle):
+                self._changed.wait()
+            blocks = [block for block in self._idle if block.locker is locker]
+            self._idle = [block for block in self._idle if block.locker is not locker]
+            self._changed.notify_all()  # the pool's thread ends where nothing is left
+        for block in blocks:
+            self._give_back(block)
 
     def close(self) -> None:
         """Gives back what nobody uses, and what is lent when it is freed; no more can be had."""
@@ -186,7 +205,8 @@ class HostMemory:
             if block is None:
                 return None
             self._idle.remove(block)
-            self.ledger.hand_over(block.grant, purpose, owner)  # never refused: nobody's bytes are promised to nobody
+            # Never refused: what is nobody's is promised to nobody.
+            block.grant = self.ledger.hand_over(block.grant, purpose, owner)
         if block.dirty and (block.job != owner.job or not owner.job):
             self._wipe(block)
         return block
@@ -211,12 +231,14 @@ class HostMemory:
                 block.idle_since = self._clock()
                 # In the pool first: who waits for memory looks for it there as soon as the ledger changed.
                 self._idle.append(block)
-                pooled = self.ledger.hand_over(block.grant, Purpose.SCRATCH, _NOBODY)
-                if pooled:
+                try:
+                    block.grant = self.ledger.hand_over(block.grant, Purpose.SCRATCH, _NOBODY)
+                except OutOfDeviceMemoryError:  # its bytes are promised to others as soon as its owner lets go of them
+                    self._idle.remove(block)
+                    pooled = False
+                else:
                     self._start_keeper()
                     self._changed.notify_all()
-                else:
-                    self._idle.remove(block)
         if not pooled:
             self._give_back(block)
 

@@ -309,6 +309,20 @@ def test_the_advice_fits_the_machine(tmp_path: Path, monkeypatch, limit, release
     assert words in lock_advice(tmp_path)
 
 
+def test_what_a_device_locked_goes_before_the_device(memory):
+    """Other devices' blocks stay."""
+    lockers = FakeLocker(), FakeLocker()
+    for locker in lockers:
+        memory.staging(MIB, Purpose.ABC, FIRST, locker).free()
+    keeper = memory._keeper
+    memory.release(lockers[0])
+    assert [locker.used for locker in lockers] == [0, MIB]
+    assert keeper.is_alive()
+    memory.release(lockers[1])
+    keeper.join(10)
+    assert not keeper.is_alive()
+
+
 def test_many_threads_share_the_pool(memory):
     """Nobody ever sees another's bytes."""
     locker, faults = FakeLocker(), []
