@@ -19,6 +19,7 @@ import numpy as np
 from cuzk_engine import native
 from cuzk_engine.devices.base import Bytes, CancelToken, Device, Owner, StagingBuffer
 from cuzk_engine.devices.host import HostMemory
+from cuzk_engine.devices.pages import block_bytes
 from cuzk_engine.errors import OutOfDeviceMemoryError
 from cuzk_engine.events import Purpose
 from cuzk_engine.formats.wtns import Witness
@@ -50,7 +51,7 @@ class HotKey:
 
     @property
     def hot_bytes(self) -> int:
-        return sum(buffer.nbytes for buffer in self.buffers.values())
+        return sum(block_bytes(buffer.nbytes) for buffer in self.buffers.values())
 
     def free(self) -> int:
         """Gives the memory back; returns the bytes."""

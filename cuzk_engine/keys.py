@@ -350,14 +350,16 @@ class KeyCache:
             return sum(e.hot.hot_bytes for e in self._entries.values() if e.hot is not None and not e.hot_users)
 
     def _drop(self, entry: _Entry) -> int:
-        """Gives up what a forgotten key holds besides its mapping, once nobody uses it; returns the bytes."""
+        """Gives up what a forgotten key holds and nobody uses; returns the bytes."""
         with self._changed:
-            if entry.users:
-                return 0
-            copy, entry.hot = entry.hot, None
-        freed = 0 if self._tiers is None else self._tiers.evict(entry.key, copy)
-        freed += 0 if copy is None else self._give_up(copy)
-        return freed or entry.key.file_bytes
+            copy = None if entry.hot_users else entry.hot
+            if copy is not None:
+                entry.hot = None
+            unused = entry.users == 0
+        freed = 0 if copy is None else self._give_up(copy)
+        if unused and self._tiers is not None:
+            freed += self._tiers.evict(entry.key, None)
+        return freed or (entry.key.file_bytes if unused else 0)
 
     def _give_up(self, copy: HotKey) -> int:
         if self._tiers is not None:

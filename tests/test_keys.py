@@ -178,7 +178,8 @@ def test_points_at_infinity_are_counted(item):
     """Against the bytes, and the same whether they were counted or remembered."""
     path = item.path("circuit.zkey")
     key = KeyCache().get(path)
-    for query, points in zip("H A B1 B2 L".split(), (key.zkey.h, key.zkey.a, key.zkey.b1, key.zkey.b2, key.zkey.l)):
+    zkey = key.zkey
+    for query, points in {"H": zkey.h, "A": zkey.a, "B1": zkey.b1, "B2": zkey.b2, "L": zkey.l}.items():
         assert key.present[query] == sum(any(point.tobytes()) for point in points)
     assert KeyCache().get(path).present == key.present == count_present(key.zkey)
 

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from cuzk_engine import keys, params_keys
+from cuzk_engine import key_checks, params_keys
 from cuzk_engine.curves import BLS12_381
 from cuzk_engine.devices.arena import Capacity
 from cuzk_engine.devices.base import CancelToken, Owner
@@ -135,7 +135,7 @@ def test_what_was_checked_is_remembered(files, monkeypatch):
     counted = []
     original = params_keys.check_points
     monkeypatch.setattr(params_keys, "check_points", lambda *args: (counted.append(1), original(*args)))
-    monkeypatch.setattr(keys, "_SETTLED_NS", 0)
+    monkeypatch.setattr(key_checks, "_SETTLED_NS", 0)
     for _ in range(2):
         load_params(files / "key.params", files / "circuit.pce", CheckedKeys())
     assert len(counted) == 1

@@ -1,6 +1,10 @@
-"""Page lockers without a driver."""
+"""Page locking without a driver."""
 
 import threading
+from dataclasses import replace
+
+from cuzk_engine.devices.arena import Capacity
+from cuzk_engine.devices.cpu import CpuDevice
 
 
 class FakeLocker:
@@ -33,3 +37,25 @@ class FakeLocker:
     @property
     def used(self):
         return sum(self.locked.values())
+
+
+class PinningCpu(CpuDevice):
+    """The CPU in the part of a device that gains from page-locked memory and keeps points: what is ``resident`` is
+    said by the test, as addresses of host bytes → device bytes."""
+
+    def __init__(self, host, locker, sink=None):
+        super().__init__(Capacity(1 << 30, "test"), sink, 0, host)
+        self._info = replace(self._info, page_locks=True)
+        self.locker = locker
+        self.resident = {}
+
+    def staging(self, nbytes, purpose, owner, *, pinned):
+        return self._host.staging(nbytes, purpose, owner, self.locker if pinned else None)
+
+    def lease(self, sources):
+        lease = super().lease(sources)
+        lease.nbytes = sum(self.resident.get(source.ctypes.data, 0) for source in sources)
+        return lease
+
+    def evict(self, sources):
+        return sum(self.resident.pop(source.ctypes.data, 0) for source in sources)
