@@ -7,7 +7,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any, Final
@@ -27,8 +27,6 @@ from cuzk_engine.native import Data, Group, PointFault, PointProblem
 log = logging.getLogger(__name__)
 
 Progress = Callable[[float], None]
-Present = Mapping[Query, int]
-"""How many points of each query are not at infinity."""
 
 _CHECKS_KEPT: Final = 1000
 _CHECK_VERSION: Final = 2  # raised when the checks become stricter: what was checked before counts no more
@@ -61,22 +59,23 @@ class CheckedKeys:
     def is_checked(self, content: str) -> bool:
         return content in self._read()["checked"]
 
-    def present(self, content: str) -> Present | None:
-        """Points of each query that are not at infinity, where they were counted."""
+    def present(self, content: str) -> tuple[int, ...] | None:
+        """What `count_present` found in this content, when it was checked."""
         counts = self._read()["checked"].get(content)
-        if not isinstance(counts, list) or len(counts) != len(Query):
-            return None
-        if not all(isinstance(count, int) and count >= 0 for count in counts):
-            return None
-        return dict(zip(Query, counts, strict=True))
+        sound = (
+            isinstance(counts, list) and len(counts) == len(Query) and all(type(n) is int and n >= 0 for n in counts)
+        )
+        return tuple(counts) if sound else None
 
-    def remember(self, path: str, identity: FileIdentity | None, content: str, present: Present | None = None) -> None:
-        """Notes that ``content`` was checked, and that the file at ``path`` holds it in the state ``identity``."""
+    def remember(
+        self, path: str, identity: FileIdentity | None, content: str, present: tuple[int, ...] | None = None
+    ) -> None:
+        """Notes that ``content`` was checked and has so many points ``present``, and that the file at ``path`` holds it
+        in the state ``identity``."""
         with self._lock:
             state = self._read()
-            counts = None if present is None else [present[query] for query in Query]
             known = state["checked"].pop(content, None)
-            state["checked"][content] = known if counts is None else counts
+            state["checked"][content] = known if present is None else list(present)
             if identity is not None:
                 state["files"].pop(path, None)
                 newest = max(identity.mtime_ns, identity.ctime_ns)
@@ -194,13 +193,3 @@ def check_points(zkey: ZKey, threads: int, cancel: CancelToken, progress: Progre
             done += part.size
             if progress is not None:
                 progress(done / total)
-
-
-def count_present(zkey: ZKey, threads: int = 0, cancel: CancelToken | None = None) -> Present:
-    """Points of each query that are not at infinity. Reads them all once, as fast as the file or memory can be read."""
-    call = native.Call(threads, (CancelToken() if cancel is None else cancel).address)
-    queries = {Query.H: zkey.h, Query.A: zkey.a, Query.B1: zkey.b1, Query.B2: zkey.b2, Query.L: zkey.l}
-    return {
-        query: native.library().points_present(zkey.curve, Group(query.group), points, len(points), call)
-        for query, points in queries.items()
-    }

@@ -23,8 +23,8 @@ from cuzk_engine.devices.pages import block_bytes
 from cuzk_engine.errors import OutOfDeviceMemoryError
 from cuzk_engine.events import Purpose
 from cuzk_engine.formats.wtns import Witness
-from cuzk_engine.groth16.plan import CircuitSizes, Query
-from cuzk_engine.groth16.proving_key import DeviceMatrices, HBasis, KeyElements, PointRange, ProvingKey
+from cuzk_engine.groth16.plan import CircuitSizes, PointRange, Query
+from cuzk_engine.groth16.proving_key import DeviceMatrices, HBasis, KeyElements, ProvingKey
 from cuzk_engine.groth16.verify import PreparedKey
 from cuzk_engine.key_checks import Progress
 

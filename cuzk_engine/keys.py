@@ -30,17 +30,16 @@ from cuzk_engine.formats.r1cs import R1cs, first_unsatisfied
 from cuzk_engine.formats.source import Bytes
 from cuzk_engine.formats.wtns import Witness, check_witness
 from cuzk_engine.formats.zkey import ZKey
-from cuzk_engine.groth16.plan import CircuitSizes, Query
-from cuzk_engine.groth16.proving_key import DeviceMatrices, HBasis, KeyElements, PointRange, ProvingKey
+from cuzk_engine.groth16.density import count_present
+from cuzk_engine.groth16.plan import CircuitSizes, PointRange, Query
+from cuzk_engine.groth16.proving_key import DeviceMatrices, HBasis, KeyElements, ProvingKey
 from cuzk_engine.groth16.verify import PreparedKey
 from cuzk_engine.key_checks import (
     CheckedKeys,
-    Present,
     Progress,
     check_coefficients,
     check_points,
     content_hash,
-    count_present,
 )
 from cuzk_engine.key_tiers import HotKey, KeyTiers, Tier
 
@@ -51,13 +50,12 @@ _R1CS_LIMIT: Final = 64 << 20  # a larger constraint system is not searched for 
 @dataclass(frozen=True, eq=False)
 class LoadedKey:
     """A key whose coefficients and points have been checked. ``order`` puts its coefficients in rows' order; None: they
-    are. ``present``: how many points of each query are not at infinity."""
+    are."""
 
     zkey: ZKey
     sizes: CircuitSizes
     order: npt.NDArray[np.uint32] | None
     verification_key: PreparedKey
-    present: Present
 
     @property
     def path(self) -> str:
@@ -200,11 +198,31 @@ class KeyCache:
         it is a bellperson key (params), else a zkey. Raises FormatError for a file that is no sound key,
         CancelledError.
         """
-        entry, copy = self._acquire(path, CancelToken() if cancel is None else cancel, progress, circuit, hot)
+        entry = self._acquire(path, CancelToken() if cancel is None else cancel, progress, circuit)
         try:
-            yield entry.key if copy is None else copy
+            if hot:
+                with self.use_hot(entry.key, cancel, progress) as key:
+                    yield key
+            else:
+                yield entry.key
         finally:
-            self._let_go(entry, copy)
+            self._let_go(entry)
+
+    @contextmanager
+    def use_hot(
+        self, key: ProvingKey, cancel: CancelToken | None = None, progress: Progress | None = None
+    ) -> Iterator[ProvingKey]:
+        """For a key in use: the same key with its points in page-locked memory, where a copy is or can be made now;
+        else ``key``. It stays for the block."""
+        entry, copy = self._entry_of(key), None
+        if entry is not None:
+            with self._loading_alone(f"{entry.key.path}\0hot", CancelToken() if cancel is None else cancel):
+                copy = self._heat(entry, CancelToken() if cancel is None else cancel, progress)
+        try:
+            yield key if copy is None else copy
+        finally:
+            if entry is not None and copy is not None:
+                self._cool(entry)
 
     def get(
         self,
@@ -249,20 +267,13 @@ class KeyCache:
     # ---- use ----
 
     def _acquire(
-        self, path: Path | str, cancel: CancelToken, progress: Progress | None, circuit: Path | str | None, hot: bool
-    ) -> tuple[_Entry, HotKey | None]:
+        self, path: Path | str, cancel: CancelToken, progress: Progress | None, circuit: Path | str | None
+    ) -> _Entry:
         name = os.path.abspath(path)
         if circuit is not None:
             name += f"\0{os.path.abspath(circuit)}"
         with self._loading_alone(name, cancel):
-            entry = self._known(name)
-            if entry is None:
-                entry = self._add(name, self._load(path, circuit, cancel, progress))
-            try:
-                return entry, self._heat(entry, cancel, progress) if hot else None
-            except BaseException:
-                self._let_go(entry, None)
-                raise
+            return self._known(name) or self._add(name, self._load(path, circuit, cancel, progress))
 
     def _known(self, name: str) -> _Entry | None:
         with self._changed:
@@ -292,17 +303,18 @@ class KeyCache:
             self._drop(old)
         return entry
 
-    def _let_go(self, entry: _Entry, copy: HotKey | None) -> None:
+    def _let_go(self, entry: _Entry) -> None:
         with self._changed:
             entry.users -= 1
-            entry.hot_users -= copy is not None
             entry.last_used_ns = self._clock()
         if entry.forgotten:
             self._drop(entry)
-        if copy is not None and self._tiers is not None:
-            self._tiers.announce()
 
     # ---- hot copies ----
+
+    def _entry_of(self, key: ProvingKey) -> _Entry | None:
+        with self._changed:
+            return next((entry for entry in self._entries.values() if entry.key is key), None)
 
     def _heat(self, entry: _Entry, cancel: CancelToken, progress: Progress | None) -> HotKey | None:
         """The hot copy, counted as used; None where it cannot be had."""
@@ -325,6 +337,16 @@ class KeyCache:
             if copy is None:
                 entry.not_before_ns = self._clock() + self._min_idle_ns
             return copy
+
+    def _cool(self, entry: _Entry) -> None:
+        """Ends a use of a hot copy."""
+        with self._changed:
+            entry.hot_users -= 1
+            entry.last_used_ns = self._clock()
+        if entry.forgotten:
+            self._drop(entry)
+        if self._tiers is not None:
+            self._tiers.announce()
 
     def _reclaim(self, nbytes: int) -> int:
         """Gives up hot copies that no proof uses; for the host's ledger."""
@@ -428,7 +450,7 @@ def load_key(
         content = content_hash(zkey.source.data, cancel)
         if not checks.is_checked(content):
             check_points(zkey, threads, cancel, progress)
-        present = checks.present(content) or count_present(zkey, threads, cancel)
+        present = checks.present(content) or count_present(zkey, threads, cancel.address)
         checks.remember(name, zkey.identity, content, present)
     verification_key = PreparedKey.checked(VerificationKey.from_zkey(zkey), zkey.path)
-    return LoadedKey(zkey, CircuitSizes.of(zkey), order, verification_key, present)
+    return LoadedKey(zkey, CircuitSizes.of(zkey, present), order, verification_key)

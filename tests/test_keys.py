@@ -14,7 +14,9 @@ from cuzk_engine.devices.base import CancelToken
 from cuzk_engine.errors import CancelledError, FormatError
 from cuzk_engine.formats.source import FileIdentity
 from cuzk_engine.formats.zkey import ZKEY_SPEC
-from cuzk_engine.key_checks import CheckedKeys, count_present
+from cuzk_engine.groth16.density import count_present
+from cuzk_engine.groth16.plan import Query
+from cuzk_engine.key_checks import CheckedKeys
 from cuzk_engine.keys import KeyCache
 from tests.formats.builders import Parts, put
 from tests.support.cases import CASES, case
@@ -179,19 +181,20 @@ def test_points_at_infinity_are_counted(item):
     path = item.path("circuit.zkey")
     key = KeyCache().get(path)
     zkey = key.zkey
-    for query, points in {"H": zkey.h, "A": zkey.a, "B1": zkey.b1, "B2": zkey.b2, "L": zkey.l}.items():
-        assert key.present[query] == sum(any(point.tobytes()) for point in points)
-    assert KeyCache().get(path).present == key.present == count_present(key.zkey)
+    sections = {Query.H: zkey.h, Query.A: zkey.a, Query.B1: zkey.b1, Query.B2: zkey.b2, Query.L: zkey.l}
+    for query, count in zip(Query, key.sizes.present, strict=True):
+        assert count == sum(any(point.tobytes()) for point in sections[query])
+    assert KeyCache().get(path).sizes.present == key.sizes.present == count_present(key.zkey)
 
 
 @pytest.mark.parametrize("counts", [5, None, [], [1, 2, 3, 4], [1, 2, 3, 4, -1], [1, 2, 3, 4, "5"]])
 def test_strange_counts_are_not_believed(tmp_path, checks, counts):
     path, store = written(tmp_path, parts_of(BN254)), CheckedKeys()
-    expected = KeyCache(store).get(path).present
+    expected = KeyCache(store).get(path).sizes.present
     state = json.loads(store.path.read_text())
     state["checked"] = dict.fromkeys(state["checked"], counts)
     store.path.write_text(json.dumps(state))
-    assert KeyCache(store).get(path).present == expected
+    assert KeyCache(store).get(path).sizes.present == expected
     assert checks["points"] == 1
 
 

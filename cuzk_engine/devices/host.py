@@ -131,6 +131,11 @@ class HostMemory:
     def budget(self) -> int:
         return self.ledger.capacity
 
+    @property
+    def committed(self) -> int:
+        """Bytes in use or promised."""
+        return self.ledger.committed
+
     def staging(self, nbytes: int, purpose: Purpose, owner: Owner, locker: PageLocker | None = None) -> StagingBuffer:
         """``nbytes`` ≥ 0 of host memory, page-locked by ``locker`` where that can be had. It counts as
         ``block_bytes(nbytes)`` with a locker, else as ``nbytes``. Raises OutOfDeviceMemoryError when the budget is

@@ -83,13 +83,17 @@ class Reservation:
     def release(self) -> None:
         self._ledger._release(self)
 
+    def settle(self) -> None:
+        """Gives back all that is not in use."""
+        self._ledger._settle(self)
+
     def shrink(self, nbytes: int) -> None:
         """Gives back ``nbytes`` of the held part that turned out not to be needed."""
         self._ledger._shrink(self, nbytes)
 
 
 class Turn:
-    """See `base.Turn`. Remembers the smallest promise that was asked for in vain."""
+    """See `base.Turn`. Remembers the last promise that was asked for in vain: the smallest of them."""
 
     def __init__(self, ledger: Ledger, owner: Owner, alone: bool) -> None:
         self._ledger = ledger
@@ -98,10 +102,9 @@ class Turn:
         self.refused: int | None = None
 
     def promise(self, held: int, serial: int) -> Reservation | None:
-        self._ledger._check_request(held, serial)
         reservation = self._ledger._promise_or_reclaim(held, serial, self._owner)
         if reservation is None:
-            self.refused = held + serial if self.refused is None else min(self.refused, held + serial)
+            self.refused = held + serial
         return reservation
 
 
@@ -316,6 +319,8 @@ class Ledger:
             raise self._never_fits(needed, most)
 
     def _promise_or_reclaim(self, held: int, serial: int, owner: Owner) -> Reservation | None:
+        if held + serial > self.capacity:
+            return None
         reservation = self._try_promise(held, serial, owner)
         if reservation is None and self._reclaim(held + serial):
             reservation = self._try_promise(held, serial, owner)
@@ -371,6 +376,11 @@ class Ledger:
             reservation.active = False
             del self._reservations[reservation.owner]
             self._unreserved += reservation.used
+            self._notify()
+
+    def _settle(self, reservation: Reservation) -> None:
+        with self._changed:
+            reservation.held, reservation.serial = reservation.used, 0
             self._notify()
 
     def _shrink(self, reservation: Reservation, nbytes: int) -> None:
