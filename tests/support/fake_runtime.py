@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cuzk_engine.daemon.runtime import KeyState, Order, Outcome, PlanResult, Progress
+from cuzk_engine.daemon.runtime import HostUse, KeyState, Order, Outcome, PlanResult, Progress
 from cuzk_engine.devices.base import CancelToken, DeviceInfo, EventSink
 from cuzk_engine.errors import CuzkError, OutOfDeviceMemoryError
 from cuzk_engine.events import Allocation, Kind, Lane, Purpose, Span
@@ -62,7 +62,7 @@ class FakeRuntime:
         settings = json.dumps(dict(order.settings))
         return Outcome(settings, json.dumps([order.worker]), [("evaluate", 2_000_000), ("msm", end - start)])
 
-    def load_key(self, path: str) -> bool:
+    def load_key(self, path: str, settings: Mapping[str, str]) -> bool:
         known = path in self._keys
         self._keys[path] = ZKey.open(path).file_bytes
         return known
@@ -72,6 +72,9 @@ class FakeRuntime:
 
     def loaded_keys(self) -> list[KeyState]:
         return [KeyState(path, nbytes) for path, nbytes in list(self._keys.items())]
+
+    def host_use(self) -> HostUse:
+        return HostUse(1 << 20, 1 << 30)
 
     def plan(self, key_path: str, settings: Mapping[str, str]) -> PlanResult:
         return PlanResult(CAPACITY, 1000, True, {Purpose.WITNESS: 1000})
