@@ -89,6 +89,10 @@ class Admitted:
     plan: PartitionPlan
     reservation: Reservation | None
 
+    def room(self, what: str) -> Reservation | None:
+        """The reservation that has room for what stays on the device, unless it is there already."""
+        return None if what in self.plan.found else self.reservation
+
 
 class Gate:
     """Admits the partitions of one device."""
