@@ -13,7 +13,7 @@ from tests.support.cases import case
 ALL = [
     PipelineSettings(prestage, double_buffer, evaluate, residency, batch=batch)
     for prestage, double_buffer, evaluate, residency, batch in itertools.product(
-        Prestage, (True, False), (Evaluation.HOST, Evaluation.DEVICE), (Residency.HOST, Residency.DEVICE), (0, 8, 100)
+        Prestage, (True, False), (Evaluation.HOST, Evaluation.DEVICE), (Residency.HOST, Residency.DEVICE), (0, 104)
     )
 ]
 

@@ -13,18 +13,18 @@ from tests.support.plan_truth import DENSE, OTHERWISE, assert_plan_is_true
 
 MODES = [
     PipelineSettings(prestage, double_buffer, evaluate, residency, batch=batch)
-    for prestage, double_buffer, evaluate, residency, batch in itertools.product(
-        (Prestage.OFF, Prestage.AHEAD),
-        (True, False),
+    for (prestage, double_buffer), evaluate, residency, batch in itertools.product(
+        ((Prestage.OFF, False), (Prestage.AHEAD, True)),
         (Evaluation.HOST, Evaluation.DEVICE),
         (Residency.HOST, Residency.DEVICE),
-        (0, 200),
+        (0, 1000),
     )
 ]
 CIRCUITS = [
-    (case(curve, name), slack)
-    for curve in ("bn128", "bls12381")
-    for name, slack in (("chain_254", DENSE), ("merkle10", OTHERWISE), ("mul_pub", OTHERWISE))
+    (case("bn128", "chain_254"), DENSE),
+    (case("bls12381", "chain_254"), DENSE),
+    (case("bn128", "merkle10"), OTHERWISE),
+    (case("bls12381", "mul_pub"), OTHERWISE),
 ]
 
 
