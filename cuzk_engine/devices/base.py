@@ -214,9 +214,12 @@ class Msm:
     from the key file; ``scalars`` plain, ``n`` of them starting at element ``offset`` of the buffer.
 
     ``resident``: the points may stay on the device for later launches with the same bytes; what they take there leaves
-    ``room``, the reservation that was made for it (None: they stay only where memory is free). Otherwise they travel
-    for this launch alone, through one of two buffers, so that the upload for one launch overlaps the kernels of the
-    one before.
+    ``room``, the reservation that was made for it, and where they are there already ``room`` shrinks by it (None: no
+    room was made, since a lease holds them; else they stay only where memory is free). Otherwise they travel for this
+    launch alone, through one of two buffers, so that the upload for one launch overlaps the kernels of the one before.
+
+    All that a launch takes besides is given back to the ledger as soon as it was enqueued, since what is launched later
+    runs later.
     """
 
     curve: Curve

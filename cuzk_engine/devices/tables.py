@@ -53,10 +53,9 @@ class TableCache:
 
     @contextmanager
     def use(
-        self, curve: Curve, log_n: int, room: int, reservation: Reservation | None, owner: Owner, cancel: CancelToken
+        self, curve: Curve, log_n: int, room: Reservation | None, owner: Owner, cancel: CancelToken
     ) -> Iterator[Buffer]:
-        """The table for size 2^log_n, for which ``reservation`` has ``room`` bytes in its held part (0: none, since it
-        was there).
+        """The table for size 2^log_n, for which ``room`` has bytes in its held part (None: no room was made).
 
         A table that is there already gives that room back; a new one takes it along. The table stays for the block.
         """
@@ -67,9 +66,9 @@ class TableCache:
                 entry.users += 1
                 self._entries.move_to_end(key)
         if entry is None:
-            entry = self._compute(curve, log_n, reservation, owner, cancel)
-        elif reservation is not None and room:
-            reservation.shrink(room)
+            entry = self._compute(curve, log_n, room, owner, cancel)
+        elif room is not None:
+            room.shrink(entry.buffer.nbytes)
         try:
             yield entry.buffer
         finally:
@@ -80,11 +79,9 @@ class TableCache:
         """Frees all tables that nobody uses."""
         self._reclaim(1 << 62)
 
-    def _compute(
-        self, curve: Curve, log_n: int, reservation: Reservation | None, owner: Owner, cancel: CancelToken
-    ) -> _Entry:
+    def _compute(self, curve: Curve, log_n: int, room: Reservation | None, owner: Owner, cancel: CancelToken) -> _Entry:
         nbytes = self._device.table_bytes(curve, log_n)
-        buffer = self._device.allocate(nbytes, Purpose.NTT, _NOBODY, out_of=reservation)
+        buffer = self._device.allocate(nbytes, Purpose.NTT, _NOBODY, out_of=room)
         try:
             self._device.launch(NttTable(curve, log_n, buffer), owner, cancel)
         except BaseException:

@@ -22,7 +22,7 @@ from cuzk_engine.devices.tables import TableCache
 from cuzk_engine.errors import MemoryPlanError
 from cuzk_engine.events import Purpose
 from cuzk_engine.groth16.plan import Query
-from cuzk_engine.pipeline.modes import Mode, Work, by_base
+from cuzk_engine.pipeline.modes import Mode, Work, by_base, loss
 from cuzk_engine.pipeline.plan import (
     MATRICES,
     NOTHING,
@@ -88,6 +88,10 @@ class Admitted:
     mode: Mode
     plan: PartitionPlan
     reservation: Reservation | None
+
+    def room(self, what: str) -> Reservation | None:
+        """The reservation that has room for what stays on the device, unless it is there already."""
+        return None if what in self.plan.found else self.reservation
 
 
 class Gate:
@@ -209,24 +213,6 @@ class Gate:
             return
         self._told.add((asked, mode))
         log.info(
-            "%s: memory is short, so partitions run with %s instead of %s: %s at the peak, %s can be had",
-            self._device.info.id, difference(asked, mode)[1], difference(asked, mode)[0],
-            format_size(admitted.plan.peak), format_size(self.capacity()),
+            "%s: memory is short, so partitions run with %s: %s at the peak, %s can be had",
+            self._device.info.id, loss(asked, mode), format_size(admitted.plan.peak), format_size(self.capacity()),
         )  # fmt: skip
-
-
-def difference(one: Mode, other: Mode) -> tuple[str, str]:
-    """In which settings two modes differ, in words: of the first, of the second."""
-    words = []
-    for mode in (one, other):
-        parts = []
-        if one.prestage != other.prestage:
-            parts.append(f"pre-staging {mode.prestage}")
-        if one.evaluate != other.evaluate:
-            parts.append(f"evaluation on the {mode.evaluate}")
-        if one.residency != other.residency:
-            parts.append(f"the key in the {mode.residency}'s memory")
-        if one.batch != other.batch:
-            parts.append(f"MSMs of {mode.batch:,} points")
-        words.append(", ".join(parts))
-    return words[0], words[1]

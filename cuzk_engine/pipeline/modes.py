@@ -120,6 +120,20 @@ def by_base(choices: Sequence[Mode]) -> list[list[Mode]]:
     return [list(group) for _, group in groupby(choices, key=lambda mode: mode.base)]
 
 
+def loss(asked: Mode, mode: Mode) -> str:
+    """What ``mode`` gives up against what was asked for, "" for nothing."""
+    parts = []
+    if mode.prestage is not asked.prestage:
+        parts.append(f"pre-staging {mode.prestage}")
+    if mode.evaluate is not asked.evaluate:
+        parts.append(f"evaluation on the {mode.evaluate}")
+    if mode.residency is not asked.residency:
+        parts.append("key streamed from the host")
+    if mode.batch != asked.batch:
+        parts.append(f"MSMs of {mode.batch:,} points")
+    return ", ".join(parts)
+
+
 def _modes(settings: PipelineSettings, kind: str, work: Work, floor: int) -> Iterator[Mode]:
     evaluations = _evaluations(settings.evaluate, kind, work)
     residencies = _residencies(settings.residency, kind, work)
@@ -150,8 +164,8 @@ def _residencies(asked: Residency, kind: str, work: Work) -> list[Residency]:
 
 
 def _halves(whole: int, floor: int) -> Iterator[int]:
-    """Powers of two below ``whole``, largest first, down to ``floor``: parts that begin at multiples of 8."""
-    batch = 1 << max(0, (whole - 1).bit_length() - 1)
-    while batch >= max(floor, 8) and batch < whole:
+    """Powers of two, from about a half of ``whole`` down to ``floor``: parts that begin at multiples of 8."""
+    batch = 1 << (3 * whole // 4).bit_length() - 1 if whole > 1 else 0
+    while batch >= max(floor, 8):
         yield batch
         batch //= 2

@@ -22,7 +22,7 @@ from cuzk_engine.groth16.plan import Query
 from cuzk_engine.groth16.proving_key import HBasis, ProvingKey
 from cuzk_engine.pipeline.admission import Admitted, Barrier
 from cuzk_engine.pipeline.modes import Work
-from cuzk_engine.pipeline.plan import TABLE
+from cuzk_engine.pipeline.plan import MATRICES, TABLE
 from cuzk_engine.pipeline.progress import Run
 from cuzk_engine.pipeline.staging import Staging, Vectors, allocate_abc
 from cuzk_engine.pipeline.sums import Sums
@@ -87,7 +87,7 @@ class Partition:
             self._key,
             self._work,
             admitted.mode,
-            admitted.reservation,
+            {query: admitted.room(query.value) for query in Query},
             self._threads,
             arrived=staging.free,
         )
@@ -116,10 +116,9 @@ class Partition:
         if admitted.mode.on_device:
             self._evaluate(inside, admitted, vectors)
         a, b, c = vectors.abc
-        room = 0 if TABLE in admitted.plan.found else device.table_bytes(curve, log_n)
         with (
             run.phase("ntt"),
-            self._tables.use(curve, log_n, room, admitted.reservation, owner, cancel) as table,
+            self._tables.use(curve, log_n, admitted.room(TABLE), owner, cancel) as table,
         ):
             for name, buffer in zip("abc", (a, b, c), strict=True):
                 device.launch(CosetExtend(curve, buffer, log_n, table), owner, cancel, vectors.ready[name])
@@ -141,7 +140,7 @@ class Partition:
         with run.phase("evaluate"):
             operation = Evaluate(
                 sizes.curve, matrices.coefficients, matrices.order, vectors.witness, a, b, c, sizes.domain_size,
-                room=admitted.reservation,
+                room=admitted.room(MATRICES),
             )  # fmt: skip
             done = device.launch(operation, run.owner, run.cancel, vectors.ready["w"])
             vectors.ready.update(dict.fromkeys("abc", done))

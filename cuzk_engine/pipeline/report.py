@@ -18,7 +18,7 @@ from cuzk_engine.groth16.density import count_present
 from cuzk_engine.groth16.plan import CircuitSizes
 from cuzk_engine.key_checks import CheckedKeys
 from cuzk_engine.params_keys import ParamsSizes
-from cuzk_engine.pipeline.modes import Evaluation, Mode, PipelineSettings, Prestage, Residency, Work, modes
+from cuzk_engine.pipeline.modes import Evaluation, Mode, PipelineSettings, Prestage, Residency, Work, loss, modes
 from cuzk_engine.pipeline.plan import PartitionPlan, plan_partition, steady_plan
 from cuzk_engine.settings import WORKERS_KEY
 from cuzk_engine.units import format_size
@@ -150,24 +150,6 @@ def choose(choices: Sequence[Choice]) -> int:
     beside = [index for index, choice in enumerate(choices) if choice.all_fit]
     alone = [index for index, choice in enumerate(choices) if choice.fits]
     return (beside or alone or [len(choices) - 1])[0]
-
-
-def loss(asked: Mode, mode: Mode) -> str:
-    """What ``mode`` gives up against what was asked for, "" for nothing."""
-    parts = []
-    if mode.prestage is not asked.prestage:
-        parts.append(
-            "inputs are uploaded while the device is held"
-            if mode.prestage is Prestage.LOCKED
-            else "inputs are uploaded from pageable memory while the device is held"
-        )
-    if mode.evaluate is not asked.evaluate:
-        parts.append("a, b, c are evaluated on the host")
-    if mode.residency is not asked.residency:
-        parts.append("the key's points travel for each proof")
-    if mode.batch != asked.batch:
-        parts.append(f"MSMs are cut into {mode.batch:,} points")
-    return "; ".join(parts)
 
 
 def remedies(

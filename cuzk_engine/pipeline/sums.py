@@ -7,7 +7,7 @@ after each launch. Both give the same sums.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from cuzk_engine import native
@@ -38,8 +38,9 @@ class _Running:
 
 
 class Sums:
-    """A context manager that frees what it allocated. ``arrived`` is called when a result is there, and so everything
-    that was uploaded before."""
+    """A context manager that frees what it allocated. ``room``: the reservation that has room for a query's points, if
+    they are not on the device. ``arrived`` is called when a result is there, and so everything that was uploaded
+    before."""
 
     def __init__(
         self,
@@ -48,13 +49,13 @@ class Sums:
         key: ProvingKey,
         work: Work,
         mode: Mode,
-        reservation: Reservation | None,
+        room: Mapping[Query, Reservation | None],
         threads: int,
         arrived: Callable[[], None],
     ) -> None:
         self._device, self._run, self._key, self._work, self._mode = device, run, key, work, mode
         self._sizes = work.sizes
-        self._reservation = reservation
+        self._room = room
         self._threads = threads
         self._arrived = arrived
         self._running: deque[_Running] = deque()
@@ -127,7 +128,7 @@ class Sums:
         points = self._key.points(query, part, converted, call)
         operation = Msm(
             sizes.curve, query.group, points, scalars, offset + part.first, part.n, result,
-            resident=is_resident(self._work, self._mode, query), room=self._reservation,
+            resident=is_resident(self._work, self._mode, query), room=self._room[query],
         )  # fmt: skip
         after = None if query is Query.H else vectors.ready["w"]
         self._running.append(_Running(launch, result, self._device.launch(operation, run.owner, run.cancel, after)))

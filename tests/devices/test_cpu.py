@@ -150,10 +150,11 @@ def test_tables_stay_and_make_room(events):
     nbytes = device.table_bytes(BN254, 10)
 
     def use(curve, log_n):
-        with device.reserve(device.table_bytes(curve, log_n), 0, ME, CancelToken()) as reservation:
-            size = device.table_bytes(curve, log_n)
-            with tables.use(curve, log_n, size, reservation, ME, CancelToken()) as table:
-                return table
+        with (
+            device.reserve(device.table_bytes(curve, log_n), 0, ME, CancelToken()) as reservation,
+            tables.use(curve, log_n, reservation, ME, CancelToken()) as table,
+        ):
+            return table
 
     first = use(BN254, 10)
     assert use(BN254, 10) is first
@@ -177,7 +178,7 @@ def test_a_table_that_cannot_be_computed_leaves_nothing():
     with (
         device.reserve(nbytes, 0, ME, CancelToken()) as reservation,
         pytest.raises(CancelledError),
-        tables.use(BN254, 10, nbytes, reservation, ME, cancel),
+        tables.use(BN254, 10, reservation, ME, cancel),
     ):
         pytest.fail("the table was never computed")
     assert device.memory().used == device.ledger.committed == 0
