@@ -193,13 +193,14 @@ def test_what_is_promised_to_others_does_not_stay_in_the_pool(memory):
 
 def test_idle_blocks_go_back_after_a_while():
     locker, time = FakeLocker(), [0]
-    with HostMemory(64 * MIB, idle_ns=1000, clock=lambda: time[0]) as memory:
+    with HostMemory(64 * MIB, idle_ns=10**12, clock=lambda: time[0]) as memory:
         memory.staging(MIB, Purpose.ABC, FIRST, locker).free()
+        keeper = memory._keeper
         assert memory.pool().idle == MIB
-        time[0] = 1000
         with memory._changed:
+            time[0] = 10**12
             memory._changed.notify_all()
-        memory._keeper.join(10)
+        keeper.join(10)
         assert memory.pool().idle == 0
         assert locker.locked == {}
         memory.staging(MIB, Purpose.ABC, FIRST, locker).free()  # and it starts again
