@@ -25,7 +25,7 @@ from cuzk_engine.groth16.circuit import Circuit, open_circuit
 from cuzk_engine.groth16.plan import CircuitSizes, Query
 from cuzk_engine.groth16.proving_key import HBasis, KeyElements, PointRange
 from cuzk_engine.groth16.verify import PreparedKey
-from cuzk_engine.keys import CheckedKeys, Progress, content_hash
+from cuzk_engine.key_checks import CheckedKeys, Progress, content_hash
 from cuzk_engine.native import Group, PointFault, PointProblem
 
 STAGING_BYTES: Final = 48 << 20  # 2^19 points of G1, 2^18 of G2
@@ -49,15 +49,14 @@ class ParamsSizes(CircuitSizes):
     @classmethod
     def of_key(cls, params: Params, n_terms: int = 0) -> ParamsSizes:
         """``n_terms``: non-zero coefficients of the circuit's matrices, which the key does not tell."""
-        return cls(BLS12_381, params.n_vars, params.n_public, params.domain_size, n_terms)
+        listed = {Query.H: len(params.h), Query.A: len(params.a), Query.L: len(params.l)}
+        present = tuple(listed.get(query, len(params.b1)) for query in Query)
+        return cls(BLS12_381, params.n_vars, params.n_public, params.domain_size, n_terms, present)
 
     def query_length(self, query: Query) -> int:
         if query is Query.H:
             return self.domain_size - 1
         return CircuitSizes.query_length(self, query)
-
-    def launch_lengths(self, query: Query) -> tuple[int, ...]:
-        return tuple({part.n for part in self.ranges(query)})
 
     def ranges(self, query: Query) -> list[PointRange]:
         """Parts that begin at multiples of 8, as the bits of `Circuit.a_present` need it, and fit into staging."""
