@@ -32,7 +32,7 @@ _TITLES: Final[Mapping[Cause, str]] = {
 }
 _ADVICE: Final[Mapping[Cause, str]] = {
     Cause.SRS_COLD: "a key is loaded once; a first proof, or PreloadSRS, does it before it matters",
-    Cause.PAGEABLE_UPLOAD: "the memory could not be page-locked: raise the memory lock limit (ulimit -l, shown by cuzk doctor)",
+    Cause.PAGEABLE_UPLOAD: "it could not be page-locked: raise the memory lock limit (ulimit -l, see cuzk doctor)",
     Cause.KERNEL_COMPILE: "compiled kernels are kept in the cache folder: the next start finds them",
     Cause.POOL_TRIM: "memory is given back when it is short or when nothing runs",
     Cause.OTHER_PROCESS: "nvidia-smi names the programs that use the card",

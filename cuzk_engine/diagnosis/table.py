@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 import numpy as np
@@ -30,6 +30,10 @@ class Names:
             found = self._numbers[text] = len(self.texts)
             self.texts.append(text)
         return found
+
+    def numbers(self, texts: Iterable[str]) -> npt.NDArray[np.int32]:
+        """Of each of ``texts``."""
+        return np.array([self.number(text) for text in texts], np.int32)
 
     def find(self, text: str) -> int:
         """The number of ``text``, -1 where no row has it."""
@@ -112,6 +116,14 @@ class SpanTable:
     def intervals(self, mask: Mask) -> IntervalSet:
         """The union of the rows that ``mask`` chooses."""
         return normalise(self.start[mask], self.end[mask])
+
+    def renamed(self, names: Names) -> SpanTable:
+        """The same rows with numbers of ``names``, which gets the texts that are in use only."""
+        columns: dict[str, Any] = {}
+        for name in _NAMED:
+            used, where = np.unique(getattr(self, name), return_inverse=True)
+            columns[name] = names.numbers(self.names.texts[number] for number in used.tolist())[where]
+        return replace(self, **columns, names=names)
 
     def devices(self) -> list[str]:
         """Names of the devices that have rows, in the order of their numbers."""

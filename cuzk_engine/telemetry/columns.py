@@ -17,10 +17,10 @@ from cuzk_engine.events import Allocation, EventBatch, Span
 from cuzk_engine.proto import engine_v1_pb2 as pb
 from cuzk_engine.telemetry import rows
 
-_I64: Final = np.dtype("<i8")
-_I32: Final = np.dtype("<i4")
-_U32: Final = np.dtype("<u4")
-_I8: Final = np.dtype("<i1")
+I64: Final = np.dtype("<i8")
+I32: Final = np.dtype("<i4")
+U32: Final = np.dtype("<u4")
+I8: Final = np.dtype("<i1")
 
 _PINNED: Final = {0: False, 1: True}  # anything else: no transfer
 
@@ -74,31 +74,31 @@ def decode_events(batch: pb.TelemetryBatch) -> EventBatch:
 
 
 def decode_allocations(columns: pb.AllocationColumns, strings: list[str]) -> list[Allocation]:
-    times = _column(columns.time_ns, _I64)
+    times = column(columns.time_ns, I64)
     n = len(times)
     device = _names(columns.device, strings, n)
     purpose = _names(columns.purpose, strings, n)
     job = _names(columns.job, strings, n)
-    delta = _column(columns.delta, _I64, n)
-    worker = _column(columns.worker, _I32, n)
+    delta = column(columns.delta, I64, n)
+    worker = column(columns.worker, I32, n)
     values = zip(times.tolist(), device, delta.tolist(), purpose, worker.tolist(), job, strict=True)
     return [Allocation(*row) for row in values]
 
 
 def decode_spans(columns: pb.SpanColumns, strings: list[str]) -> list[Span]:
-    start = _column(columns.start_ns, _I64)
+    start = column(columns.start_ns, I64)
     n = len(start)
     values = zip(
         start.tolist(),
-        _column(columns.end_ns, _I64, n).tolist(),
+        column(columns.end_ns, I64, n).tolist(),
         _names(columns.device, strings, n),
         _names(columns.lane, strings, n),
         _names(columns.kind, strings, n),
         _names(columns.job, strings, n),
-        _column(columns.partition, _I32, n).tolist(),
-        _column(columns.worker, _I32, n).tolist(),
-        _column(columns.size, _I64, n).tolist(),
-        map(_PINNED.get, _column(columns.pinned, _I8, n).tolist()),
+        column(columns.partition, I32, n).tolist(),
+        column(columns.worker, I32, n).tolist(),
+        column(columns.size, I64, n).tolist(),
+        map(_PINNED.get, column(columns.pinned, I8, n).tolist()),
         strict=True,
     )
     return [Span(*row) for row in values]
@@ -120,27 +120,27 @@ def count_events(batch: pb.TelemetryBatch) -> int:
 
 def _encode_spans(spans: list[Span], table: StringTable) -> pb.SpanColumns:
     return pb.SpanColumns(
-        start_ns=_pack((s.start_ns for s in spans), _I64),
-        end_ns=_pack((s.end_ns for s in spans), _I64),
-        device=_pack((table(s.device) for s in spans), _U32),
-        lane=_pack((table(s.lane) for s in spans), _U32),
-        kind=_pack((table(s.kind) for s in spans), _U32),
-        job=_pack((table(s.job) for s in spans), _U32),
-        partition=_pack((s.partition for s in spans), _I32),
-        worker=_pack((s.worker for s in spans), _I32),
-        size=_pack((s.bytes for s in spans), _I64),
-        pinned=_pack((-1 if s.pinned is None else int(s.pinned) for s in spans), _I8),
+        start_ns=_pack((s.start_ns for s in spans), I64),
+        end_ns=_pack((s.end_ns for s in spans), I64),
+        device=_pack((table(s.device) for s in spans), U32),
+        lane=_pack((table(s.lane) for s in spans), U32),
+        kind=_pack((table(s.kind) for s in spans), U32),
+        job=_pack((table(s.job) for s in spans), U32),
+        partition=_pack((s.partition for s in spans), I32),
+        worker=_pack((s.worker for s in spans), I32),
+        size=_pack((s.bytes for s in spans), I64),
+        pinned=_pack((-1 if s.pinned is None else int(s.pinned) for s in spans), I8),
     )
 
 
 def _encode_allocations(rows: list[Allocation], table: StringTable) -> pb.AllocationColumns:
     return pb.AllocationColumns(
-        time_ns=_pack((a.time_ns for a in rows), _I64),
-        device=_pack((table(a.device) for a in rows), _U32),
-        delta=_pack((a.delta for a in rows), _I64),
-        purpose=_pack((table(a.purpose) for a in rows), _U32),
-        worker=_pack((a.worker for a in rows), _I32),
-        job=_pack((table(a.job) for a in rows), _U32),
+        time_ns=_pack((a.time_ns for a in rows), I64),
+        device=_pack((table(a.device) for a in rows), U32),
+        delta=_pack((a.delta for a in rows), I64),
+        purpose=_pack((table(a.purpose) for a in rows), U32),
+        worker=_pack((a.worker for a in rows), I32),
+        job=_pack((table(a.job) for a in rows), U32),
     )
 
 
@@ -148,14 +148,14 @@ def _pack(values: Iterable[int], dtype: np.dtype[Any]) -> bytes:
     return np.fromiter(values, dtype=dtype).tobytes()
 
 
-def _column(data: bytes, dtype: np.dtype[Any], rows: int | None = None) -> npt.NDArray[Any]:
+def column(data: bytes, dtype: np.dtype[Any], rows: int | None = None) -> npt.NDArray[Any]:
     if len(data) % dtype.itemsize or (rows is not None and len(data) != rows * dtype.itemsize):
         raise ValueError(f"a telemetry column has {len(data)} bytes, expected rows of {dtype.itemsize}, {rows} of them")
     return np.frombuffer(data, dtype=dtype)
 
 
 def _names(data: bytes, strings: list[str], rows: int) -> list[str]:
-    indexes = _column(data, _U32, rows)
+    indexes = column(data, U32, rows)
     if rows and int(indexes.max()) >= len(strings):
         raise ValueError(f"a telemetry column names string {int(indexes.max())}, the batch has {len(strings)}")
     return [strings[index] for index in indexes.tolist()]
