@@ -83,7 +83,10 @@ class Around:
 def reconsidered(cause: Cause, around: Around, stretch: int, start: int, end: int) -> Cause:
     """What samples say of a gap that spans explain badly: another program has the card, or it is throttled.
 
-    Only of GPUs: the CPU's utilisation has our own host work in it."""
+    Only of GPUs: the CPU's utilisation has our own host work in it. A lock that one partition holds all the time
+    explains nothing either."""
+    if cause is Cause.LOCK_HANDOVER and _within_one_hold(around, stretch, start, end):
+        cause = Cause.UNKNOWN
     if around.device == "cpu":
         return cause
     if cause is Cause.MEMORY_WAIT and _others_hold(around, stretch, start, end):
@@ -93,6 +96,14 @@ def reconsidered(cause: Cause, around: Around, stretch: int, start: int, end: in
     if _foreign_utilisation(around, start, end) is not None:
         return Cause.OTHER_PROCESS
     return Cause.THROTTLED if _throttled(around, start, end) is not None else cause
+
+
+def _within_one_hold(around: Around, stretch: int, start: int, end: int) -> bool:
+    """Whether the lock changes nothing: one partition's kernels before and after, and no upload that they wait for."""
+    owner = around.before(stretch)
+    if owner is None or owner != around.ended_by(stretch):
+        return False
+    return not len(around.spans(stretch, start, end, *_UPLOADS, Kind.LOCK_WAIT).of_worker(owner[1]))
 
 
 def evidence(cause: Cause, around: Around, stretch: int, start: int, end: int) -> str:
@@ -115,7 +126,7 @@ def _host_starved(around: Around, stretch: int, start: int, end: int) -> str:
     if not len(work):
         work = around.spans(stretch, start, end, *FINISHING)
     if not len(work):
-        return "a job waited and no worker had taken it"
+        return "no worker had a partition ready: one was between two steps, or had not begun"
     return f"{_by_worker(work, start, end)}, and no other partition was ready"
 
 
@@ -186,7 +197,8 @@ def _throttled_words(around: Around, stretch: int, start: int, end: int) -> str:
 
 
 def _unknown(around: Around, stretch: int, start: int, end: int) -> str:
-    return "a partition was under way, and no span, sample or wait explains it"
+    where = "one worker held the lock" if around.is_held(start, end) else "a partition was under way"
+    return f"{where}, and no span, sample or wait explains it"
 
 
 _SENTENCES: Final[dict[Cause, Callable[[Around, int, int, int], str]]] = {
