@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from cuzk_engine.diagnosis.causes import FINISHING, Stretches
-from cuzk_engine.diagnosis.intervals import clipped
+from cuzk_engine.diagnosis.intervals import clip, clipped, normalise, total
 from cuzk_engine.diagnosis.shares import holds
 from cuzk_engine.diagnosis.table import SpanTable
 from cuzk_engine.diagnosis.words import kind_words, listed, ms, rate, short
@@ -20,6 +20,7 @@ BUSY_WITH_OTHERS: Final = 0.5  # utilisation of a card that runs no kernel of ou
 SETTLED_NS: Final = 1_000_000_000  # a card's utilisation is a mean over up to this time
 HOT: Final = 85.0  # °C
 THROTTLED_CLOCK: Final = 0.8  # of the highest clock seen
+_WORTH_TELLING: Final = 0.2  # of a gap, that no span covers
 _HOST_WORK: Final = (Kind.READ_WITNESS, Kind.EVALUATE, Kind.PAGE_LOCK, Kind.UPLOAD_WITNESS, Kind.UPLOAD_ABC)
 _UPLOADS: Final = (Kind.UPLOAD_WITNESS, Kind.UPLOAD_ABC)
 
@@ -122,12 +123,12 @@ def _queue_empty(around: Around, stretch: int, start: int, end: int) -> str:
 
 
 def _host_starved(around: Around, stretch: int, start: int, end: int) -> str:
-    work = around.spans(stretch, start, end, *_HOST_WORK)
-    if not len(work):
-        work = around.spans(stretch, start, end, *FINISHING)
+    work = around.spans(stretch, start, end, *_HOST_WORK, *FINISHING)
     if not len(work):
         return "no worker had a partition ready: one was between two steps, or had not begun"
-    return f"{_by_worker(work, start, end)}, and no other partition was ready"
+    rest = end - start - total(clip(normalise(work.start, work.end), start, end))
+    idle = f", and for {ms(rest)} between steps or before a new one" if rest > _WORTH_TELLING * (end - start) else ""
+    return f"{_by_worker(work, start, end)}{idle}; no other partition was ready"
 
 
 def _srs_cold(around: Around, stretch: int, start: int, end: int) -> str:

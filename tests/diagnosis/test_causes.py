@@ -23,10 +23,10 @@ def test_no_job_is_queue_empty() -> None:
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        (Kind.EVALUATE, "worker 1 was evaluating a, b, c (40.0 ms), and no other partition was ready"),
-        (Kind.READ_WITNESS, "worker 1 was reading the witness (40.0 ms), and no other partition was ready"),
-        (Kind.PAGE_LOCK, "worker 1 was page-locking (40.0 ms), and no other partition was ready"),
-        (Kind.UPLOAD_ABC, "worker 1 was uploading a, b, c (40.0 ms), and no other partition was ready"),
+        (Kind.EVALUATE, "worker 1 was evaluating a, b, c (40.0 ms); no other partition was ready"),
+        (Kind.READ_WITNESS, "worker 1 was reading the witness (40.0 ms); no other partition was ready"),
+        (Kind.PAGE_LOCK, "worker 1 was page-locking (40.0 ms); no other partition was ready"),
+        (Kind.UPLOAD_ABC, "worker 1 was uploading a, b, c (40.0 ms); no other partition was ready"),
     ],
 )
 def test_host_starved(kind: Kind, words: str) -> None:
