@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,14 @@ from typing import Any
 import pytest
 
 from cuzk_engine.client.recording import Recording
+from cuzk_engine.client.types import TelemetryUpdate
 from cuzk_engine.errors import CuzkError
 from cuzk_engine.events import Allocation, Cause, EventBatch, Gap, Incident, Kind, Lane, Mark, Sample, Span, host_lane
 from cuzk_engine.proto import engine_v1_pb2 as pb
 from cuzk_engine.recording.writer import RecordingWriter
 from cuzk_engine.telemetry.columns import encode_events
 from tests.cli.conftest import ROOT, Cuzk, command, cuzk  # noqa: F401 - a fixture
-from tests.recording.streams import MS, WALL, S
+from tests.recording.streams import MS, WALL
 from tests.support.daemons import Daemon, Witnesses, finished, running, wait_for
 
 SETTINGS = {
@@ -216,6 +216,20 @@ def has_begun(path: Path) -> None:
     wait_for(opens, 30)
 
 
+def updates_of(path: Path) -> list[TelemetryUpdate]:
+    """What a file holds by now; chunks are written about every two seconds."""
+    with Recording.open(path) as recording:
+        return list(recording.updates())
+
+
+def ended_jobs_of(path: Path) -> set[str]:
+    return {job.id for update in updates_of(path) for job in update.jobs if job.state.ended}
+
+
+def gaps_of(path: Path) -> list[Gap]:
+    return [gap for update in updates_of(path) for gap in update.events.gaps]
+
+
 def test_recording_until_interrupted(daemon: Daemon, tmp_path: Path) -> None:
     path = tmp_path / "r.cuzkrec"
     process = record(daemon, path)
@@ -224,7 +238,7 @@ def test_recording_until_interrupted(daemon: Daemon, tmp_path: Path) -> None:
     with daemon.client() as client:
         job = client.submit(key_path=witnesses.key, witness_path=witnesses(seconds=0.1))
         assert finished(client, job).state == "completed"
-        time.sleep(0.3)  # two flushes: nothing tells when a stream's reader has everything
+    wait_for(lambda: job.id in ended_jobs_of(path), 30)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (0, "")
@@ -322,8 +336,7 @@ def test_a_real_engine_says_why_it_was_idle(tmp_path: Path) -> None:
                 idle += [gap for gap in update.events.gaps if gap.cause == Cause.QUEUE_EMPTY]
                 if idle:
                     break
+        wait_for(lambda: idle[0] in gaps_of(path), 30)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=30)
-    with Recording.open(path) as recording:
-        gaps = [gap for update in recording.updates() for gap in update.events.gaps]
-    assert idle[0] in gaps
+    assert idle[0] in gaps_of(path)
