@@ -29,6 +29,7 @@ class TimeViewBox(pg.ViewBox):
     def __init__(self, scene: Scene) -> None:
         super().__init__(enableMenu=False)
         self._scene = scene
+        self.on_click: Callable[[QPointF], None] = lambda _: None
         self.setMouseEnabled(x=False, y=False)
         self.setDefaultPadding(0)
 
@@ -59,6 +60,8 @@ class TimeViewBox(pg.ViewBox):
     def mouseClickEvent(self, event: Any) -> None:
         if event.double():
             self._scene.view.follow()
+        elif event.button() == Qt.MouseButton.LeftButton:
+            self.on_click(self.mapFromScene(event.scenePos()))
         event.accept()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from cuzk_engine.client import JobInfo, JobState
@@ -25,6 +25,7 @@ class JobTable:
     """Jobs by id, bounded: of more than ``KEPT``, those that ended first are forgotten."""
 
     def __init__(self, limit: int = KEPT) -> None:
+        self.clock: Callable[[], int] = time.time_ns  # Unix nanoseconds: the present that durations count to
         self._limit = limit
         self._jobs: dict[str, JobInfo] = {}
         self._hidden: set[str] = set()

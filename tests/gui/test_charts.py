@@ -307,7 +307,7 @@ class TestTable:
         events = fakes.proof_events(2 * SECOND, 5 * SECOND, 0, "job-1")
         events.marks.append(Mark(5 * SECOND, "setting", "pre-staging → locked"))
         feed(scene, fakes.update(10 * SECOND, events))
-        dialog = TableDialog(stack.charts, scene.session)
+        dialog = TableDialog(stack, scene.session)
         qtbot.addWidget(dialog)
         models = [view.model() for view in dialog._views]
         assert models[2].rowCount() == len(events.spans)

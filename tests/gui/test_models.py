@@ -13,9 +13,10 @@ from cuzk_gui.models import jobs, words
 from cuzk_gui.models.columns import Columns
 from cuzk_gui.models.digest import CHUNK, Interner, Names, digests
 from cuzk_gui.models.groups import Group, group_of
+from cuzk_gui.models.loads import busy_ns
 from cuzk_gui.models.log import LogRing, short_ids, tail_of_file
 from cuzk_gui.models.memory import PURPOSES, MemorySeries, SampleSeries, purpose_index
-from cuzk_gui.models.session import Session, busy_share
+from cuzk_gui.models.session import Session
 from cuzk_gui.models.tracks import LEVEL_NS, SpanRows, SpanTrack
 from cuzk_gui.models.view import LONGEST_S, SHORTEST_S, TimeView, nice_step
 from tests.gui import fakes
@@ -286,7 +287,7 @@ class TestSession:
         events = EventBatch.empty()
         events.spans += [Span(0, 60, "cpu", "compute", "ntt"), Span(30, 50, "cpu", "compute", "ntt")]
         feed(session, fakes.update(100, events))
-        assert busy_share(session.devices["cpu"], "compute", 0, 100) == pytest.approx(0.6)
+        assert busy_ns(session.devices["cpu"].tracks["compute"], 0, 100) == 60
 
     def test_interned_texts_are_bounded(self) -> None:
         interner = Interner(10)

@@ -101,7 +101,7 @@ class TestStates:
         window.top.buttons[Action.STOP].click()
         qtbot.waitUntil(lambda: window.top.pill.word == "Stopped", timeout=WAIT_MS)
         assert window.devices.cards["cpu"]._state.isHidden()
-        qtbot.waitUntil(lambda: window.devices.cards["cpu"]._busy.isHidden(), timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: window.live.idle.isHidden(), timeout=WAIT_MS)
 
     def test_another_build_is_said_with_a_restart(
         self, open_window: OpenWindow, engine: FakeEngine, qtbot: QtBot
@@ -445,8 +445,8 @@ class TestClosing:
             assert window.clean_end
 
     def test_layout_is_remembered(self, window: MainWindow, open_window: OpenWindow, engine: FakeEngine) -> None:
-        window.columns.setSizes([400, 700, 260])
-        sizes = window.columns.sizes()
+        window.live.columns.setSizes([400, 700, 260])
+        sizes = window.live.columns.sizes()
         window.close()
         assert open_window(engine).columns.sizes()[0] == pytest.approx(sizes[0], abs=60)
 
@@ -493,7 +493,7 @@ def test_times_of_phases_are_whole_in_the_narrowest_column(open_window: OpenWind
     qtbot.waitUntil(lambda: window.detail.job_id == "job-1", timeout=WAIT_MS)
     engine.complete("job-1")
     qtbot.waitUntil(lambda: len(window.detail._phase_rows) > 2, timeout=WAIT_MS)
-    window.columns.setSizes([10, 5000, 10])
+    window.live.columns.setSizes([10, 5000, 10])
     qtbot.waitUntil(lambda: window.detail.width() == window.detail.minimumWidth(), timeout=WAIT_MS)
     labels = [took for _, _, took in window.detail._phase_rows.values()]
     panel = window.detail._job

@@ -1,0 +1,92 @@
+"""A recording with the parts that show it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from PySide6.QtCore import QMimeData, QObject, Signal
+
+from cuzk_gui.models import words
+from cuzk_gui.models.view import LONGEST_S
+from cuzk_gui.preferences import Preferences
+from cuzk_gui.recording import Opener, RecordingFeed
+from cuzk_gui.theme import Theme
+from cuzk_gui.workspace import Workspace
+
+_MAGIC: Final = b"SQLite format 3"
+
+
+class RecordingView(QObject):
+    """``failed``: the file cannot be shown; one line."""
+
+    failed = Signal(str)
+
+    def __init__(self, path: Path, opener: Opener, theme: Theme, preferences: Preferences) -> None:
+        super().__init__()
+        self.path = path
+        self.feed = RecordingFeed(path, opener)
+        self.workspace = Workspace(self.feed.session, theme, preferences, has_demo=False)
+        session = self.feed.session
+        session.jobs.clock = lambda: session.latest_ns + session.wall_offset_ns
+        self.workspace.detail.set_recorded()
+        self.workspace.jobs.recorded = True
+        self.workspace.circuits.hide()
+        self.workspace.scene.view.show(0.0, self.workspace.scene.view.width)
+        self.feed.failed.connect(self.failed)
+        self.feed.opened.connect(self._opened)
+        self.feed.loaded.connect(self._loaded)
+
+    @property
+    def title(self) -> str:
+        return words.plain(self.path.name, 60)
+
+    @property
+    def facts(self) -> str:
+        """Machine, cards, date, length."""
+        header, session = self.feed.header, self.feed.session
+        if header is None:
+            return ""
+        cards = dict.fromkeys(words.plain(d.name or d.id, 40) for d in session.described.values())
+        begun = ""
+        if session.wall_offset_ns:
+            moment = datetime.fromtimestamp((header.start_ns + session.wall_offset_ns) / 1e9)
+            begun = f"{moment:%d %B %Y, %H:%M}".lstrip("0")
+        length = words.span((header.end_ns - header.start_ns) / 1e9)
+        build = f"build {words.short_build(header.identity.build)}" if header.identity else ""
+        return " · ".join(x for x in (words.plain(header.machine, 60), *cards, begun, length, build) if x)
+
+    def tick(self) -> None:
+        self.feed.tick()
+
+    def close(self) -> bool:
+        """Ends the reading; whether its thread has ended."""
+        ended = self.feed.close()
+        self.workspace.hide()
+        self.workspace.deleteLater()
+        return ended
+
+    def _opened(self) -> None:
+        header = self.feed.header
+        assert header is not None
+        length = max((header.end_ns - header.start_ns) / 1e9, 1e-3)
+        view = self.workspace.scene.view
+        view.show(0.0, min(length * 1.01, LONGEST_S))
+
+    def _loaded(self) -> None:
+        self.workspace.show_again()
+
+
+def dropped_recording(data: QMimeData) -> str:
+    """The first file of a drag that may be a recording, "" for none; what it really is shows when it is opened."""
+    files = [url.toLocalFile() for url in data.urls()[:32] if url.isLocalFile()] if data.hasUrls() else []
+    return next((file for file in files if _may_be_recording(file)), "")
+
+
+def _may_be_recording(file: str) -> bool:
+    try:
+        with open(file, "rb") as opened:
+            return opened.read(len(_MAGIC)) == _MAGIC
+    except OSError:
+        return False
