@@ -312,7 +312,7 @@ class TestTable:
         models = [view.model() for view in dialog._views]
         assert models[2].rowCount() == len(events.spans)
         assert models[1].rowCount() == sum(s.lane in ("h2d", "d2h") for s in events.spans)
-        assert models[3].rowCount() == 1
+        assert models[4].rowCount() == 1
         durations = [models[2].index(row, 3) for row in range(models[2].rowCount())]
         assert len(durations) > 10
         models[2].sort(3, Qt.SortOrder.DescendingOrder)

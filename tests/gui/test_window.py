@@ -340,7 +340,7 @@ class TestExtremes:
         }
         window = open_window(engine)
         qtbot.waitUntil(lambda: len(window.session.jobs) == 10_000, timeout=3 * WAIT_MS)
-        qtbot.waitUntil(lambda: window.jobs_note.text() == "10,000 queued", timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: window.live.jobs_note.text() == "10,000 queued", timeout=WAIT_MS)
         assert len(window.devices.cards) == 16
         events = EventBatch.empty()
         now = time.monotonic_ns()
