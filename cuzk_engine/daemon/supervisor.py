@@ -19,6 +19,8 @@ from cuzk_engine.config import Change, Settings
 from cuzk_engine.daemon.channel import Message
 from cuzk_engine.daemon.circuits import Circuits
 from cuzk_engine.daemon.device_handle import DeviceHandle
+from cuzk_engine.daemon.diagnosing import SETTINGS as DIAGNOSED_KEYS
+from cuzk_engine.daemon.diagnosing import Diagnosing
 from cuzk_engine.daemon.files import AllowedPaths, Spool
 from cuzk_engine.daemon.jobs import JobManager
 from cuzk_engine.daemon.log import DaemonLog
@@ -80,6 +82,9 @@ class Supervisor:
         self.stop_now = asyncio.Event()
         self._log = daemon_log
         self._timeline = Timeline(daemon_log, self._wire_name)
+        self._diagnosing = Diagnosing(
+            lambda: {key: value_text(self.settings.values[key]) for key in DIAGNOSED_KEYS}, self._device_facts
+        )
         self.loaded_keys: dict[str, int] = {}  # path → bytes, as the device processes last said
         self._samplers: dict[str, HostSampler] = {}
         self._background_tasks: set[asyncio.Task[None]] = set()
@@ -268,11 +273,13 @@ class Supervisor:
         batch = pb.TelemetryBatch.FromString(columns)
         self.hub.publish(batch)
         self._timeline.spans(batch)
+        self._diagnosing.take(batch)
 
     # ---- inside ----
 
     def _forget_memory(self, device: DeviceHandle) -> None:
         """The process has gone, and with it all that it held."""
+        self._diagnosing.forget_device(device.id)
         self.hub.forget_device(device.id)
         self.hub.forget_device("host")  # its buffers for transfers
         self.loaded_keys = {}
@@ -292,6 +299,12 @@ class Supervisor:
 
     def _device_options(self) -> dict[str, Any]:
         return {"arena": self.settings.text("cpu.arena"), "threads": self.settings.number("gpus.gpu_threads")}
+
+    def _device_facts(self, name: str) -> tuple[int, bool, tuple[str, ...]] | None:
+        device = self.find_device(name)
+        if device is None:
+            return None
+        return self._workers_of(device), device.info.get("kind") != "cpu", tuple(device.info.get("inert_settings", ()))
 
     def _workers_of(self, device: DeviceHandle) -> int:
         return self.settings.workers(*device.names)
@@ -371,6 +384,9 @@ class Supervisor:
     def _flush(self) -> None:
         """One batch of what happened in the supervisor itself."""
         pending, self._pending = self._pending, EventBatch.empty()
+        found = self._diagnosing.poll(time.monotonic_ns())
+        pending.gaps += found.gaps
+        pending.findings += found.findings
         jobs, self._changed_jobs = self._changed_jobs, {}
         if not (len(pending) or pending.dropped or jobs or self._identity_due or self._settings_due):
             return
@@ -382,6 +398,7 @@ class Supervisor:
             batch.settings.extend(map(setting_to_wire, self.setting_infos()))
         self._identity_due = self._settings_due = False
         self.hub.publish(batch)
+        self._diagnosing.take(batch)
 
     def _sample(self) -> None:
         for device in self.devices:

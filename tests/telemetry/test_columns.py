@@ -4,7 +4,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuzk_engine.events import Allocation, EventBatch, Incident, LogLine, Mark, Sample, Span
+from cuzk_engine.events import (
+    Allocation,
+    EventBatch,
+    Finding,
+    Gap,
+    Holding,
+    Incident,
+    LogLine,
+    Mark,
+    OtherProcess,
+    Picture,
+    Remedy,
+    Sample,
+    Span,
+)
 from cuzk_engine.proto import engine_v1_pb2 as pb
 from cuzk_engine.telemetry.columns import count_events, decode_events, encode_events
 
@@ -15,14 +29,44 @@ maybe_int, maybe_float = st.none() | i64, st.none() | st.floats(allow_nan=False)
 spans = st.builds(Span, i64, i64, text, text, text, text, i32, i32, i64, st.none() | st.booleans())
 allocations = st.builds(Allocation, i64, text, i64, text, i32, text)
 samples = st.builds(Sample, i64, text, *[maybe_int] * 4, *[maybe_float] * 6)
+remedies = st.builds(Remedy, text, text, text, text, maybe_int, maybe_float)
+holdings = st.lists(st.builds(Holding, text, i32, text, i64), max_size=3).map(tuple)
+pictures = st.builds(
+    Picture,
+    i64,
+    i64,
+    holdings,
+    holdings,
+    st.lists(st.builds(OtherProcess, i64, text, maybe_int), max_size=2).map(tuple),
+    text,
+    i32,
+    st.dictionaries(text, text, max_size=3).map(lambda settings: tuple(sorted(settings.items()))),
+    st.lists(remedies, max_size=2).map(tuple),
+    i64,
+)
+incidents = st.builds(Incident, i64, text, text, text, text, maybe_int, maybe_int, st.none() | pictures)
+gaps = st.builds(Gap, i64, i64, text, text, text, text, i32)
+findings = st.builds(
+    Finding,
+    i64,
+    text,
+    text,
+    text,
+    st.lists(text, max_size=2).map(tuple),
+    i64,
+    i64,
+    st.lists(remedies, max_size=2).map(tuple),
+)
 batches = st.builds(
     EventBatch,
     st.lists(spans, max_size=5),
     st.lists(samples, max_size=3),
     st.lists(allocations, max_size=5),
     st.lists(st.builds(Mark, i64, text, text, text), max_size=2),
-    st.lists(st.builds(Incident, i64, text, text, text, text, maybe_int, maybe_int), max_size=2),
+    st.lists(incidents, max_size=2),
     st.lists(st.builds(LogLine, i64, i64, text, text), max_size=2),
+    st.lists(gaps, max_size=2),
+    st.lists(findings, max_size=2),
     st.integers(0, 2**32),
 )
 
