@@ -28,7 +28,7 @@ class Planner(QObject):
         self._control = controller
         self._session = controller.session
         self.plans: dict[str, PlanState] = {}
-        self.stated: dict[str, int] = {}  # bytes of all workers with what is set, by device
+        self.stated: dict[str, MemoryPlanInfo] = {}  # with what is set, by device
         self.version = 0
         self.chosen = ""  # a circuit's id; "" for the one used last
         self._looked_at: SettingChange | None = None
@@ -92,7 +92,7 @@ class Planner(QObject):
 
         def planned(plan: MemoryPlanInfo) -> None:
             if not what_if and key == self._key:
-                self.stated[device] = plan.total or plan.peak
+                self.stated[device] = plan
             show(PlanState(plan, circuit=circuit.name, what_if=what_if))
 
         def failed(message: str) -> None:

@@ -29,6 +29,7 @@ from cuzk_gui.controller import Controller, Proof
 from cuzk_gui.engine import Engine
 from cuzk_gui.menu import WindowMenu
 from cuzk_gui.models import words
+from cuzk_gui.models.plan import chart_level
 from cuzk_gui.models.process import Tone
 from cuzk_gui.models.session import Session
 from cuzk_gui.planner import Planner
@@ -221,7 +222,8 @@ class MainWindow(QMainWindow):
     def _show_plans(self) -> None:
         self._seen_plans, self._planned_device = self.planner.version, self.live.scene.device
         self.live.devices.show_plans(self.planner.plans)
-        self.live.scene.plan = self.planner.stated.get(self.live.scene.device)
+        plan, timeline = self.planner.stated.get(self.live.scene.device), self.live.scene.timeline
+        self.live.scene.plan = chart_level(plan, timeline.memory.by_purpose()) if plan and timeline else None
 
     def _show_slow(self) -> None:
         """What moves with time: loads, times since, the jobs' progress."""

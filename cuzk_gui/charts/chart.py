@@ -111,7 +111,9 @@ class Chart(QFrame):
         self.header.addWidget(self._gap, 1)
         self.header.addWidget(self._legend, 1)
         self.header.addWidget(self._note)
-        self.plot = Plot(scene, self._paint, bottom_axis=bottom_axis)
+        self.plot = Plot(
+            scene, self._paint, bottom_axis=bottom_axis, top=7 if self.shows_marks or not bottom_axis else 2
+        )
         layout = QVBoxLayout(self)
         layout.setContentsMargins(1, 0, 4, 6)
         layout.setSpacing(0)
@@ -124,6 +126,10 @@ class Chart(QFrame):
         self.plot.setAccessibleDescription("The same content as a table: View, Show as table")
         self.plot.box.on_click = self._clicked
         self._ticks: list[tuple[float, str]] | None = None
+
+    def set_title(self, title: str) -> None:
+        self._title.setText(title)
+        self.plot.setAccessibleName(f"{title}, chart")
 
     # ---- for subclasses ----
 

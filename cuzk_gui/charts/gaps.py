@@ -69,7 +69,9 @@ class GapLayer:
             room = float(x1[i] - x0[i]) - 8
             name = causes.name(cause)
             length = words.duration(int(gaps.rows["end"][row] - gaps.rows["start"][row]))
-            text = next((t for t in (f"{name} {length}", name) if self._pens.width(metrics, t, "gap") <= room), "")
+            text = next(
+                (t for t in (f"{name} {length}", name, length) if self._pens.width(metrics, t, "gap") <= room), ""
+            )
             if text:
                 quiet = causes.blame(cause) is Blame.NOBODY
                 painter.setPen(QColor(colours.faint if quiet else colours.muted))

@@ -201,7 +201,7 @@ class MemoryChart(Chart):
         painter.setPen(dashed(self.scene.colours.muted))
         painter.drawLine(QPointF(0, y), QPointF(area.width, y))
         painter.setFont(ui_font(11))
-        painter.drawText(QPointF(6, y - 4 if y > 16 else y + 13), f"plan {words.size(plan)}")
+        painter.drawText(QPointF(6, y - 4 if y > 16 else y + 13), f"plan: all workers at once {words.size(plan)}")
 
     def _capacity(self, painter: QPainter, area: Area, capacity: int | None, others: int) -> None:
         """``others``: bytes of other processes, where they are not drawn."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from cuzk_gui.models.session import Session
 
 KEPT: Final = 200
+STALE_NS: Final = 75_000_000_000  # the engine says again what still holds; what it has not said for longer is over
 INCIDENT_KINDS: Final = ("out-of-memory", "device-lost", "worker-died", "verification-failed")
 RECORDED: Final = "this is a recording: what happened cannot be changed"
 ENGINE_AWAY: Final = "the engine is not running"
@@ -43,9 +44,12 @@ class FindingList:
         self._found.clear()
         self.version += 1
 
-    def of(self, device: str) -> list[Finding]:
-        """Those of a device, most gain first, then the newest."""
-        found = [f for (where, _), f in self._found.items() if where in ("", device)]
+    def of(self, device: str, since_ns: int = 0, kept: Container[tuple[str, str]] = ()) -> list[Finding]:
+        """Those of a device, most gain first, then the newest; those that were told before ``since_ns`` are left out
+        unless their (device, kind) is in ``kept``."""
+        found = [
+            f for key, f in self._found.items() if key[0] in ("", device) and (f.time_ns >= since_ns or key in kept)
+        ]
         return sorted(found, key=lambda f: (-(gain(f) or 0.0), -f.time_ns))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from cuzk_engine.events import Holding, Incident
+from cuzk_engine.events import Holding, Incident, Picture
 from cuzk_gui.models import words
 from cuzk_gui.models.columns import Array
 
@@ -114,15 +114,28 @@ def title(incident: Incident) -> str:
 
 
 def headline(incident: Incident) -> str:
-    """One sentence of what failed: what was asked for, by whom, and what was free."""
+    """One sentence of what failed: who asked for what, and what was free."""
     picture = incident.picture
     if incident.requested is None:
         return words.plain(incident.message, 400)
     free = incident.free if incident.free is not None else picture.free if picture else None
+    who = f"Worker {picture.worker}" if picture and picture.worker >= 0 else "The engine"
     what = f" for {purpose_words(picture.purpose)}" if picture and picture.purpose else ""
-    who = f" of worker {picture.worker}" if picture and picture.worker >= 0 else ""
-    left = f"; {words.size(free)} were free" if free is not None else ""
-    return f"{words.size(incident.requested)}{what}{who} could not be had{left}"
+    of = f" of {words.size(picture.capacity)}" if picture and picture.capacity else ""
+    left = f", and {words.size(free)}{of} were free" if free is not None else ""
+    return f"{who} asked for {words.size(incident.requested)}{what}{left}"
+
+
+def largest_holder(picture: Picture) -> str:
+    """One sentence of who held most, all that belongs together added up; "" where nothing was held."""
+    shares = [
+        (amount, f"the engine, for {purpose_words(name)}") for name, amount in by_purpose(picture.holdings).items()
+    ]
+    shares += [
+        (o.bytes or 0, f"another program, {words.plain(o.name, 40) or 'not visible here'}") for o in picture.others
+    ]
+    amount, who = max(shares, default=(0, ""))
+    return f"Most was held by {who}: {words.size(amount)}" if amount else ""
 
 
 PURPOSE_WORDS: Final = {

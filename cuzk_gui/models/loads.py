@@ -15,6 +15,7 @@ from cuzk_gui.models.session import DeviceTimeline, Session
 from cuzk_gui.models.tracks import SpanTrack
 
 MINUTE_NS: Final = 60_000_000_000
+_JUDGED_NS: Final = 3_000_000_000  # gaps come at most so much later than they end
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +65,12 @@ def load(session: Session, timeline: DeviceTimeline, start_ns: int, end_ns: int)
 
 
 def last_minute(session: Session, timeline: DeviceTimeline) -> tuple[int, int]:
-    """[from, to): the last minute, less where the session is younger."""
-    return max(session.latest_ns - MINUTE_NS, session.origin_ns or 0), session.latest_ns
+    """[from, to): the last minute, less where the session is younger. It ends where the engine has judged gaps, which
+    it does a little later than they happen, so that what is new does not count as unexplained."""
+    end = session.latest_ns
+    if len(timeline.gaps.rows):
+        end = min(end, max(timeline.gaps.newest_end, end - _JUDGED_NS))
+    return max(end - MINUTE_NS, session.origin_ns or 0), end
 
 
 def measured_ns(session: Session, start_ns: int, end_ns: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -10,6 +11,7 @@ from cuzk_gui.models import words
 from cuzk_gui.models.memory import PURPOSES
 from cuzk_gui.models.process import Tone
 
+_RESIDENT: Final = ("srs", "matrices", "context")
 NO_CIRCUIT: Final = "no circuit yet: register one, or prove, to see what it needs"
 
 
@@ -71,6 +73,13 @@ def bar(plan: MemoryPlanInfo) -> PlanBar:
     reserve = max(0, plan.capacity - plan.free - others)
     taken = [Part(name, amount) for name, amount in (("reserve", reserve), ("processes", others)) if amount]
     return PlanBar(tuple(own), tuple(taken), plan.capacity)
+
+
+def chart_level(plan: MemoryPlanInfo, held: Mapping[str, int]) -> int:
+    """Where all workers together would stand in the memory chart: on top of what stays on the device between partitions
+    (``held``: bytes by purpose now), as far as the plan does not count that itself."""
+    stays = sum(held.get(name, 0) for name in _RESIDENT if name not in plan.by_purpose)
+    return stays + (plan.total or plan.peak)
 
 
 def headline(plan: MemoryPlanInfo) -> str:

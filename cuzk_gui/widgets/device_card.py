@@ -211,7 +211,7 @@ class DeviceCard(QFrame):
             parts.append((other / capacity, "processes"))
         self._bar.set_parts(parts if known else [])
         others = f"others {words.size(other)}" if other else ""
-        self._source.set_text(" · ".join(text for text in (self._limit, others) if text))
+        self._source.set_text(" · ".join(text for text in (others, self._limit) if text))
         readings = _readings(timeline, session) if described.kind != "cpu" else ""
         self._readings.set_text(readings)
         self._readings.setVisible(bool(readings))

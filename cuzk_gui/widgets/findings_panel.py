@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from html import escape
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QMouseEvent, QResizeEvent
@@ -67,7 +69,15 @@ class Card(QFrame):
             widget.setVisible(bool(text))
         if self.gain.text() != gain:
             self.gain.setText(gain)
+        self.gain.setVisible(bool(gain) or not self.button.isHidden())
         self.setAccessibleName(f"{title}. {body}")
+
+    def set_tone(self, tone: str) -> None:
+        """The colour of its edge."""
+        if self.property("card") != tone:
+            self.setProperty("card", tone)
+            self.style().unpolish(self)
+            self.style().polish(self)
 
     def show_state(self, state: RemedyState) -> None:
         self.button.setText(state.text)
@@ -123,7 +133,8 @@ class FindingsPanel(QFrame):
         self._now_ns = session.latest_ns
         incidents = [r for r in session.incidents.records if r.incident.device in ("", device)][-_MOST_INCIDENTS:]
         told = {r.incident.kind for r in incidents}
-        found = [f for f in session.findings.of(device) if f.kind not in told]
+        since = 0 if session.recorded else session.latest_ns - model.STALE_NS
+        found = [f for f in session.findings.of(device, since, self._applied) if f.kind not in told]
         order = [("incident", str(r.number)) for r in reversed(incidents)] + [(f.device, f.kind) for f in found]
         self._arrange(order)
         for record in incidents:
@@ -176,15 +187,17 @@ class FindingsPanel(QFrame):
         key = (finding.device, finding.kind)
         self._finding_of[key] = finding
         remedy = finding.remedies[0] if finding.remedies else None
-        body = words.plain(" ".join(finding.evidence), 320)
+        body = _sentences(finding.evidence[:1])
+        card.setToolTip(f"<p>{escape(_sentences(finding.evidence))}</p>")
         title = words.plain(finding.title, 120)
         card.button.setVisible(remedy is not None)
+        card.set_tone("warn" if remedy is not None else "quiet")
         if remedy is None:
             card.say(title, body)
             return
         state = model.remedy_state(remedy, session, finding.device or device)
         gain = "" if state.done else model.gain_text(remedy.gain)
-        what = words.plain(remedy.text, 160) or model.setting_text(session, remedy.key, remedy.value, remedy.device)
+        what = _sentences([remedy.text]) or model.setting_text(session, remedy.key, remedy.value, remedy.device)
         if state.done:
             gain = self._since(session, finding, key)
         card.say(title, body, what, gain, state.reason)
@@ -220,6 +233,11 @@ class FindingsPanel(QFrame):
             self.incident_asked.emit(int(key[1]))
         elif (finding := self._finding_of.get(key)) is not None:
             self.finding_chosen.emit(finding)
+
+
+def _sentences(texts: Sequence[str]) -> str:
+    plain = [words.plain(text, 320).rstrip(".") for text in texts]
+    return " ".join(f"{text[:1].upper()}{text[1:]}." for text in plain if text)
 
 
 class SideColumn(QWidget):

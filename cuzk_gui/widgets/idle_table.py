@@ -15,7 +15,7 @@ from cuzk_gui.models.loads import Load
 from cuzk_gui.theme import Theme, ui_font
 from cuzk_gui.widgets.controls import label
 
-_MS_WIDTH, _SHARE_WIDTH, _BAR_WIDTH = 62, 50, 46
+_MS_WIDTH, _SHARE_WIDTH, _BAR_WIDTH = 74, 52, 40
 _KERNELS, _HELD, _REST = "kernels running", "device held", "not judged"
 
 

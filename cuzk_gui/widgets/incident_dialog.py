@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
+from html import escape
 
 from PySide6.QtCore import QRectF, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QBrush, QColor, QIcon, QPainter, QPaintEvent, QPen, QPixmap
 from PySide6.QtWidgets import (
     QDialog,
     QFrame,
-    QGridLayout,
     QHBoxLayout,
     QHeaderView,
     QLabel,
@@ -36,6 +36,7 @@ from cuzk_gui.theme import Theme, ui_font
 from cuzk_gui.widgets.controls import ElidedLabel, label, rule
 
 _REFRESH_MS = 250
+_CHART_HEIGHT = 220
 
 
 class HeldBar(QWidget):
@@ -99,7 +100,7 @@ class IncidentDialog(QDialog):
         self.record = record
         incident = record.incident
         self.setWindowTitle(f"{model.title(incident)}, incident {record.number}")
-        self.resize(1040, 690)
+        self.resize(1040, 700)
         self.setSizeGripEnabled(True)
         self.remedies: list[tuple[Remedy, QPushButton, QLabel]] = []
         layout = QVBoxLayout(self)
@@ -115,11 +116,13 @@ class IncidentDialog(QDialog):
             middle.setSpacing(18)
             middle.addWidget(self._holders(picture), 3)
             middle.addLayout(self._side(picture), 2)
-            layout.addLayout(middle, 3)
+            layout.addLayout(middle, 1)
         self.chart = self._chart(record)
         if self.chart is not None:
-            layout.addWidget(self.chart, 2)
+            layout.addWidget(self.chart)
         close = QPushButton("Close")
+        close.setDefault(True)
+        close.setFocus()
         close.clicked.connect(self.accept)
         foot = QHBoxLayout()
         foot.addWidget(label("This is a picture of that moment: it does not change.", "faint"), 1)
@@ -143,7 +146,8 @@ class IncidentDialog(QDialog):
         if self.chart is not None and self.chart.scene.colours is not self._drawn:
             self._drawn = self.chart.scene.colours
             self.chart.restyle()
-            self.chart.refresh()
+        if self.chart is not None:
+            self.chart.refresh()  # its unit and legend follow what was painted
 
     def _head(self, layout: QVBoxLayout, incident: Incident) -> None:
         session = self._session
@@ -162,15 +166,12 @@ class IncidentDialog(QDialog):
         where.setProperty("role", "muted")
         line.addWidget(where, 1)
         layout.addLayout(line)
-        self.headline = label(model.headline(incident) + ".", "")
+        holder = model.largest_holder(incident.picture) if incident.picture else ""
+        self.headline = label(f"{model.headline(incident)}." + (f" {holder}." if holder else ""), "")
+        self.headline.setToolTip(f"<p>{escape(words.plain(incident.message, 600))}</p>")
         self.headline.setWordWrap(True)
         self.headline.setTextFormat(Qt.TextFormat.PlainText)
         layout.addWidget(self.headline)
-        if incident.message and words.plain(incident.message, 400) != model.headline(incident):
-            said = label(words.plain(incident.message, 400), "muted")
-            said.setWordWrap(True)
-            said.setTextFormat(Qt.TextFormat.PlainText)
-            layout.addWidget(said)
 
     def _holders(self, picture: Picture) -> QWidget:
         rows: list[tuple[str, str, str, str, int | None]] = []  # colour, what, who, job, bytes
@@ -191,11 +192,17 @@ class IncidentDialog(QDialog):
         table.setFrameShape(QFrame.Shape.NoFrame)
         table.setIconSize(QSize(10, 10))
         table.verticalHeader().hide()
-        table.verticalHeader().setDefaultSectionSize(22)
+        table.verticalHeader().setDefaultSectionSize(21)
         right = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
         for index, (colour, what, who, job, amount) in enumerate(rows):
             known = self._session.jobs.get(job) if job else None
-            of = f", {words.plain(job_title(known), 40)}" if known else f", job {words.plain(job, 8)}" if job else ""
+            of = (
+                f", {words.plain(known.label or job_title(known), 30)}"
+                if known
+                else f", job {words.plain(job, 8)}"
+                if job
+                else ""
+            )
             share = f"{amount / picture.capacity * 100:.1f} %" if amount is not None and picture.capacity else ""
             size = words.size(amount) if amount is not None else "not known"
             for column, text in enumerate((what, who + of, size, share)):
@@ -238,15 +245,7 @@ class IncidentDialog(QDialog):
         side.addSpacing(4)
         side.addWidget(rule())
         side.addWidget(label("Settings at that time", "title"))
-        grid = QGridLayout()
-        grid.setHorizontalSpacing(14)
-        grid.setVerticalSpacing(3)
-        grid.setColumnStretch(1, 1)
-        for row, (key, value) in enumerate(picture.settings[:16]):
-            info = self._session.settings.info(key)
-            grid.addWidget(label(words.plain(info.title if info else key, 40), "muted"), row, 0)
-            grid.addWidget(label({"true": "on", "false": "off"}.get(value, words.plain(value, 40)), ""), row, 1)
-        side.addLayout(grid)
+        side.addWidget(self._settings(picture))
         if picture.host:
             held = sum(h.bytes for h in picture.host)
             largest = max(picture.host, key=lambda h: h.bytes)
@@ -258,6 +257,19 @@ class IncidentDialog(QDialog):
             side.addWidget(host)
         side.addStretch(1)
         return side
+
+    def _settings(self, picture: Picture) -> QLabel:
+        """All in one paragraph: there may be many."""
+        muted, shown = self._theme.colours.muted, []
+        for key, value in picture.settings[:24]:
+            info = self._session.settings.info(key)
+            name = escape(words.plain(info.title if info else key, 40)).replace(" ", "&nbsp;")
+            text = escape({"true": "on", "false": "off"}.get(value, words.plain(value, 40))).replace(" ", "&nbsp;")
+            shown.append(f"<span style='color:{muted}'>{name}</span>&nbsp;{text}")
+        made = label(" &nbsp; ".join(shown), "card-text")
+        made.setTextFormat(Qt.TextFormat.RichText)
+        made.setWordWrap(True)
+        return made
 
     def _remedy(self, remedy: Remedy) -> QWidget:
         box = QFrame()
@@ -298,7 +310,8 @@ class IncidentDialog(QDialog):
         view.show(begin, end)
         scene = Scene(past, view, self._theme, record.incident.device)
         chart = MemoryChart(scene, bottom_axis=True)
-        chart.setMinimumHeight(150)
+        chart.setFixedHeight(_CHART_HEIGHT)
+        chart.set_title("Device memory, ten seconds before")
         moment = past.seconds(record.incident.time_ns)
         chart.plot.box.setXRange(begin - moment, end - moment, padding=0)
         first = -int(moment - begin)

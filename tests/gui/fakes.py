@@ -321,6 +321,7 @@ class FakeEngine:
         self.identity = identity()
         self.known_circuits: list[CircuitInfo] = []
         self.plans_asked: list[tuple[str, str, tuple[SettingChange, ...]]] = []
+        self.plan_peak = 2 * GIB
         self.free: int | None = None
         self.others: int | None = None
         self.jobs: dict[str, JobInfo] = {}
@@ -435,6 +436,7 @@ class FakeEngine:
         return memory_plan(
             device_id,
             capacity=capacity,
+            peak=self.plan_peak,
             workers=int(values["gpus.gpu_workers_per_device"]),
             prestage=values["pipeline.prestage"],
             free=self.free if self.free is not None else capacity - 2 * GIB,
