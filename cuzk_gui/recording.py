@@ -6,34 +6,31 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from PySide6.QtCore import QObject, Signal
 
-from cuzk_engine.client import CuzkError, EngineIdentity, SettingInfo, TelemetryUpdate
+from cuzk_engine.client import CuzkError, TelemetryUpdate
 from cuzk_gui.models.digest import Digest, Names, digests
 from cuzk_gui.models.session import RECORDED, Session
+
+if TYPE_CHECKING:
+    from cuzk_engine.client.recording import RecordingInfo
 
 _WAITING: Final = 64
 _APPLY_S: Final = 0.012  # of a frame
 
 
 class Recorded(Protocol):
-    """A recording as the engine's client opens it; times are nanoseconds of the recorded engine's clock."""
+    """A recording as the engine's client opens it."""
 
     @property
-    def identity(self) -> EngineIdentity | None: ...
+    def info(self) -> RecordingInfo: ...
     @property
-    def settings(self) -> Sequence[SettingInfo]: ...
-    @property
-    def start_ns(self) -> int: ...
-    @property
-    def end_ns(self) -> int: ...
-    @property
-    def machine(self) -> str: ...
+    def damage(self) -> str | None: ...
     def updates(self) -> Iterator[TelemetryUpdate]: ...
     def close(self) -> None: ...
 
@@ -42,27 +39,20 @@ Opener = Callable[[Path], Recorded]
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
-    """What a recording says of itself."""
-
-    identity: EngineIdentity | None
-    settings: tuple[SettingInfo, ...]
-    start_ns: int
-    end_ns: int
-    machine: str
-
-
-@dataclass(frozen=True, slots=True)
 class _End:
-    reason: str
+    """``reason``: why nothing can be shown; ``damage``: from where on the file could not be read."""
+
+    reason: str = ""
+    damage: str = ""
 
 
 class RecordingFeed(QObject):
-    """Fills a session from a file. ``tick`` is called by the window's timer. ``opened``: the header is known;
-    ``loaded``: all is there; ``failed``: one line."""
+    """Fills a session from a file. ``tick`` is called by the window's timer. ``opened``: it is known what the file
+    says of itself; ``loaded``: all is there; ``damaged``, ``failed``: one line."""
 
     opened = Signal()
     loaded = Signal()
+    damaged = Signal(str)
     failed = Signal(str)
 
     def __init__(self, path: Path, open_: Opener) -> None:
@@ -70,9 +60,9 @@ class RecordingFeed(QObject):
         self.path = path
         self.session = Session(RECORDED)
         self.session.recorded = True
-        self.header: Header | None = None
+        self.info: RecordingInfo | None = None
         self.done = False
-        self._queue: queue.Queue[Header | Digest | _End] = queue.Queue(_WAITING)
+        self._queue: queue.Queue[RecordingInfo | Digest | _End] = queue.Queue(_WAITING)
         self._closing = threading.Event()
         self._thread = threading.Thread(
             target=self._read, args=(open_, self.session.names), name="window-recording", daemon=True
@@ -84,10 +74,10 @@ class RecordingFeed(QObject):
         """Share of the recorded time that has been read."""
         if self.done:
             return 1.0
-        if self.header is None or self.header.end_ns <= self.header.start_ns or not self.session.latest_ns:
+        if self.info is None or self.info.end_ns <= self.info.start_ns or not self.session.latest_ns:
             return 0.0
-        length = self.header.end_ns - self.header.start_ns
-        return min(max((self.session.latest_ns - self.header.start_ns) / length, 0.0), 1.0)
+        length = self.info.end_ns - self.info.start_ns
+        return min(max((self.session.latest_ns - self.info.start_ns) / length, 0.0), 1.0)
 
     def now_ns(self) -> int:
         """The end of what has been read: the present of a recording."""
@@ -103,13 +93,12 @@ class RecordingFeed(QObject):
             except queue.Empty:
                 break
             changed = True
-            if isinstance(item, Header):
-                self._begin(item)
-            elif isinstance(item, _End):
-                self.done = True
-                (self.failed.emit(item.reason) if item.reason else self.loaded.emit())
-            else:
+            if isinstance(item, Digest):
                 self._apply(item)
+            elif isinstance(item, _End):
+                self._end(item)
+            else:
+                self._begin(item)
         return changed
 
     def close(self, timeout_s: float = 1.0) -> bool:
@@ -118,45 +107,46 @@ class RecordingFeed(QObject):
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
-    def _begin(self, header: Header) -> None:
-        self.header = header
-        self.session.origin_ns = header.start_ns
-        if header.settings:
-            self.session.settings.update(header.settings)
-        if header.identity is not None:
-            self.session.identify(header.identity)
+    def _begin(self, info: RecordingInfo) -> None:
+        self.info = info
+        self.session.origin_ns = info.start_ns
+        self.session.wall_offset_ns = info.wall_offset_ns
+        self.session.settings.update(info.settings)
+        if info.identity.build:
+            self.session.identify(info.identity)
         self.opened.emit()
 
+    def _end(self, end: _End) -> None:
+        self.done = True
+        if end.reason:
+            self.failed.emit(end.reason)
+            return
+        self.loaded.emit()
+        if end.damage:
+            self.damaged.emit(end.damage)
+
     def _apply(self, digest: Digest) -> None:
-        if self.header is not None and not self.session.latest_ns:
-            self.session.begin_stream(max(0, digest.time_ns - self.header.start_ns))
+        if self.info is not None and not self.session.latest_ns:
+            self.session.begin_stream(max(0, digest.time_ns - self.info.start_ns))
         self.session.apply(digest)
 
     def _read(self, open_: Opener, names: Names) -> None:
-        reason = ""
         try:
             with contextlib.closing(open_(self.path)) as recording:
-                self._put(
-                    Header(
-                        recording.identity,
-                        tuple(recording.settings),
-                        recording.start_ns,
-                        recording.end_ns,
-                        recording.machine,
-                    )
-                )
+                self._put(recording.info)
                 for update in recording.updates():
                     for digest in digests(update, names):
                         self._put(digest)
                     if self._closing.is_set():
                         return
+                end = _End(damage=recording.damage or "")
         except (CuzkError, OSError) as error:
-            reason = str(error) or type(error).__name__
+            end = _End(str(error) or type(error).__name__)
         except Exception as error:  # a fault of ours: said, not lost with the thread
-            reason = f"internal error: {type(error).__name__}: {error}"
-        self._put(_End(reason))
+            end = _End(f"internal error: {type(error).__name__}: {error}")
+        self._put(end)
 
-    def _put(self, item: Header | Digest | _End) -> None:
+    def _put(self, item: RecordingInfo | Digest | _End) -> None:
         while not self._closing.is_set():
             try:
                 self._queue.put(item, timeout=0.1)

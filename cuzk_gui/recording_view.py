@@ -19,9 +19,10 @@ _MAGIC: Final = b"SQLite format 3"
 
 
 class RecordingView(QObject):
-    """``failed``: the file cannot be shown; one line."""
+    """``failed``: the file cannot be shown; ``damaged``: only a part of it; one line."""
 
     failed = Signal(str)
+    damaged = Signal(str)
 
     def __init__(self, path: Path, opener: Opener, theme: Theme, preferences: Preferences) -> None:
         super().__init__()
@@ -35,6 +36,7 @@ class RecordingView(QObject):
         self.workspace.circuits.hide()
         self.workspace.scene.view.show(0.0, self.workspace.scene.view.width)
         self.feed.failed.connect(self.failed)
+        self.feed.damaged.connect(self.damaged)
         self.feed.opened.connect(self._opened)
         self.feed.loaded.connect(self._loaded)
 
@@ -44,18 +46,19 @@ class RecordingView(QObject):
 
     @property
     def facts(self) -> str:
-        """Machine, cards, date, length."""
-        header, session = self.feed.header, self.feed.session
-        if header is None:
+        """Cards, address, date, length, build, and what the file lacks."""
+        info, session = self.feed.info, self.feed.session
+        if info is None:
             return ""
         cards = dict.fromkeys(words.plain(d.name or d.id, 40) for d in session.described.values())
-        begun = ""
-        if session.wall_offset_ns:
-            moment = datetime.fromtimestamp((header.start_ns + session.wall_offset_ns) / 1e9)
-            begun = f"{moment:%d %B %Y, %H:%M}".lstrip("0")
-        length = words.span((header.end_ns - header.start_ns) / 1e9)
-        build = f"build {words.short_build(header.identity.build)}" if header.identity else ""
-        return " · ".join(x for x in (words.plain(header.machine, 60), *cards, begun, length, build) if x)
+        moment = datetime.fromtimestamp((info.start_ns + info.wall_offset_ns) / 1e9)
+        begun = f"{moment:%d %B %Y, %H:%M}".lstrip("0")
+        length = words.span((info.end_ns - info.start_ns) / 1e9)
+        build = f"build {words.short_build(info.identity.build)}" if info.identity.build else ""
+        lost = f"{info.lost:,} events lost" if info.lost else ""
+        older = f"nothing is left from before {moment:%H:%M:%S}" if info.dropped_until_ns is not None else ""
+        found = (*cards, words.plain(info.address, 60), begun, length, build, lost, older)
+        return " · ".join(x for x in found if x)
 
     def tick(self) -> None:
         self.feed.tick()
@@ -68,9 +71,9 @@ class RecordingView(QObject):
         return ended
 
     def _opened(self) -> None:
-        header = self.feed.header
-        assert header is not None
-        length = max((header.end_ns - header.start_ns) / 1e9, 1e-3)
+        info = self.feed.info
+        assert info is not None
+        length = max((info.end_ns - info.start_ns) / 1e9, 1e-3)
         view = self.workspace.scene.view
         view.show(0.0, min(length * 1.01, LONGEST_S))
 

@@ -277,6 +277,7 @@ class MainWindow(QMainWindow):
         for (_, mine), (_, theirs) in zip(workspace.splitters(), self.live.splitters(), strict=True):
             mine.restoreState(theirs.saveState())
         self.recording.failed.connect(self._recording_failed)
+        self.recording.damaged.connect(lambda text: self.notice.say(text, Tone.WARN))
         self.pages.addWidget(workspace)
         self.pages.setCurrentWidget(workspace)
         self.banner.hide()
