@@ -261,8 +261,9 @@ class Controller(QObject):
         def fetched(proof: ProofResult) -> None:
             self._bridge.call(lambda: save_proof(folder, proof), saved, failed)
 
-        def saved(files: tuple[Path, Path]) -> None:
-            self.noticed.emit(f"Saved {files[0]} and {files[1].name}.", Tone.GOOD)
+        def saved(files: tuple[Path, ...]) -> None:
+            rest = f"{files[1].name}" if len(files) == 2 else f"{len(files) - 1} files more"
+            self.noticed.emit(f"Saved {files[0]} and {rest}.", Tone.GOOD)
 
         def failed(message: str) -> None:
             self.noticed.emit(f"The proof was not saved: {message}", Tone.BAD)

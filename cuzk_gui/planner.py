@@ -13,10 +13,12 @@ from cuzk_engine.client.types import MemoryPlanInfo
 from cuzk_gui.controller import Controller, PlanQuery
 from cuzk_gui.models.findings import setting_text
 from cuzk_gui.models.plan import NO_CIRCUIT, PlanState
+from cuzk_gui.models.settings import PIPELINE, WORKERS
 
 DEBOUNCE_S: Final = 0.12
 _AGAIN_S: Final = 4.0  # while jobs run
 _AGAIN_IDLE_S: Final = 15.0
+_PLANNED: Final = (WORKERS, *PIPELINE)  # what a plan depends on
 _Key = tuple[object, ...]
 
 
@@ -46,7 +48,7 @@ class Planner(QObject):
 
     def look_at(self, change: SettingChange | None) -> None:
         """The pointer is on a change that is not made, or has left it."""
-        self._looked_at = change
+        self._looked_at = change if change is not None and change.key in _PLANNED else None
 
     def choose(self, circuit_id: str) -> None:
         self.chosen = circuit_id
@@ -81,7 +83,8 @@ class Planner(QObject):
         looked_at = self._looked_at
         if looked_at is not None and looked_at.device not in ("", device):
             looked_at = None
-        changes = [*self._session.settings.asked(), *([looked_at] if looked_at else [])]
+        changes = [c for c in self._session.settings.asked() if c.key in _PLANNED and c.device in ("", device)]
+        changes += [looked_at] if looked_at else []
         what_if = setting_text(self._session, looked_at.key, looked_at.value, looked_at.device) if looked_at else ""
 
         def show(state: PlanState) -> None:

@@ -33,7 +33,10 @@ class RecordingView(QObject):
         session.jobs.clock = lambda: session.latest_ns + session.wall_offset_ns
         self.workspace.detail.set_recorded()
         self.workspace.jobs.recorded = True
-        self.workspace.circuits.hide()
+        self.workspace.hide_circuits()
+        self.workspace.devices.show_plans({})
+        self.workspace.charts.follow.setText("Whole recording")
+        self.workspace.charts.follow.setToolTip("Show all of it again (F)")
         self.workspace.scene.view.show(0.0, self.workspace.scene.view.width)
         self.feed.failed.connect(self.failed)
         self.feed.damaged.connect(self.damaged)
@@ -75,7 +78,8 @@ class RecordingView(QObject):
         assert info is not None
         length = max((info.end_ns - info.start_ns) / 1e9, 1e-3)
         view = self.workspace.scene.view
-        view.show(0.0, min(length * 1.01, LONGEST_S))
+        view.whole = (0.0, min(length * 1.01, LONGEST_S))
+        view.follow()
 
     def _loaded(self) -> None:
         self.workspace.show_again()

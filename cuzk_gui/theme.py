@@ -285,6 +285,7 @@ def style_sheet(c: Colours) -> str:
     return f"""
 QMainWindow, QDialog {{ background: {c.background}; }}
 QWidget#top {{ background: {c.panel}; border-bottom: 1px solid {c.border}; }}
+QWidget#top[recorded="true"] {{ background: {c.selected}; }}
 QFrame[panel="true"] {{ background: {c.panel}; border: 1px solid {c.border}; border-radius: 8px; }}
 QLabel {{ color: {c.text}; background: transparent; }}
 QLabel[role="brand"] {{ font-size: 17px; font-weight: 600; }}

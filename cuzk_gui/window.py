@@ -27,6 +27,7 @@ from cuzk_gui.charts.stack import ChartStack
 from cuzk_gui.charts.table import TableDialog
 from cuzk_gui.controller import Controller, Proof
 from cuzk_gui.engine import Engine
+from cuzk_gui.files import names
 from cuzk_gui.menu import WindowMenu
 from cuzk_gui.models import words
 from cuzk_gui.models.plan import chart_level
@@ -357,12 +358,13 @@ class MainWindow(QMainWindow):
     def save_into(self, job_id: str, folder: str) -> None:
         """Writes the proof; where one is already, asks before it is replaced."""
         self.preferences.set_folder("proof", folder)
-        there = [name for name in ("proof.json", "public.json") if (Path(folder) / name).exists()]
+        job = self.live.session.jobs.get(job_id)
+        there = [name for name in names(job.partitions if job else 1) if (Path(folder) / name).exists()]
         if not there:
             self.controller.save(job_id, Path(folder))
             return
         box = QMessageBox(
-            QMessageBox.Icon.NoIcon, "Save proof", f"{folder} already has {' and '.join(there)}.", parent=self
+            QMessageBox.Icon.NoIcon, "Save proof", f"{folder} already has {' and '.join(there[:4])}.", parent=self
         )
         replace = box.addButton("Replace", QMessageBox.ButtonRole.AcceptRole)
         box.addButton("Cancel", QMessageBox.ButtonRole.RejectRole)

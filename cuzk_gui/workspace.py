@@ -84,7 +84,8 @@ class Workspace(QWidget):
         inside.setContentsMargins(14, 12, 14, 10)
         inside.setSpacing(9)
         self._idle_rule = rule()
-        for widget in (self.devices, self._idle_rule, self.idle, rule(), self.circuits):
+        self._circuits_rule = rule()
+        for widget in (self.devices, self._idle_rule, self.idle, self._circuits_rule, self.circuits):
             inside.addWidget(widget)
         inside.addStretch(1)
         scroll = QScrollArea()
@@ -136,6 +137,11 @@ class Workspace(QWidget):
             ("left", self.left),
             ("charts", self.charts.splitter),
         )
+
+    def hide_circuits(self) -> None:
+        """Of a recording, which holds none."""
+        self._circuits_rule.hide()
+        self.circuits.hide()
 
     def set_sizes(self, width: int) -> None:
         """Shares of the columns and rows in a window of ``width`` pixels."""
@@ -210,7 +216,7 @@ class Workspace(QWidget):
         if state != self._seen_findings:
             self._seen_findings = state
             self.findings.show_session(session, self.scene.device)
-            self.side.fit()
+        self.side.fit()
 
     # ---- what is selected ----
 

@@ -33,6 +33,8 @@ class Overview(QWidget):
     @property
     def length(self) -> float:
         """Seconds that the strip covers."""
+        if self._scene.session.recorded:
+            return max(self._scene.view.now, 1e-3)
         return max(self._scene.view.now, self._scene.view.width * 2.5)
 
     def paintEvent(self, event: QPaintEvent) -> None:

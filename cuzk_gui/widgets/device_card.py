@@ -156,9 +156,13 @@ class DeviceCard(QFrame):
     def mousePressEvent(self, event: QMouseEvent) -> None:
         self.selected.emit(self.device_id)
 
-    def mark_selected(self, selected: bool) -> None:
-        """Of several devices, the one whose charts are shown."""
-        set_role(self._title, "title-selected" if selected else "title")
+    def mark_selected(self, selected: bool, count: int) -> None:
+        """Of ``count`` devices, the one whose charts are shown; where there are many, the others are short."""
+        set_role(self._title, "title-selected" if selected and count > 1 else "title")
+        short = count > 2 and not selected
+        self._line.setVisible(not short)
+        self._source.setVisible(not short)
+        self.plan.set_short(short)
 
     def show_device(
         self, device: DeviceDescription, settings: SettingsModel, live: bool = True, blocked: str = ""
@@ -272,6 +276,7 @@ class DevicePanel(QWidget):
         layout.addLayout(self._cards)
         layout.addLayout(self._settings)
         self._shape: tuple[object, ...] = ()
+        self._plans: Mapping[str, PlanState] | None = None
 
     def show_session(self, session: Session, device: str) -> None:
         """After a change of devices or settings; ``device`` is the one whose charts are shown."""
@@ -285,7 +290,7 @@ class DevicePanel(QWidget):
         for card_id, card in self.cards.items():
             card.show_device(session.described[card_id], session.settings, session.live, blocked)
             card.setEnabled(there)
-            card.mark_selected(card_id == device and len(self.cards) > 1)
+            card.mark_selected(card_id == device, len(self.cards))
         self._empty.setVisible(not self.cards)
         chosen = session.described.get(device)
         for key, row in self.rows.items():
@@ -293,6 +298,7 @@ class DevicePanel(QWidget):
             row.show_value(session.settings.value(key), session.settings.pending(key), note, reason, blocked)
 
     def show_plans(self, plans: Mapping[str, PlanState]) -> None:
+        self._plans = plans
         for device, card in self.cards.items():
             card.plan.setVisible(device in plans)
             if device in plans:
@@ -319,6 +325,8 @@ class DevicePanel(QWidget):
             card.selected.connect(self.selected)
             self.cards[device.id] = card
             self._cards.addWidget(card)
+        if self._plans is not None:
+            self.show_plans(self._plans)
         for info in switches:
             row = SettingRow(self._theme, info)
             row.changed.connect(self.changed)

@@ -127,8 +127,8 @@ class JobDetail(QFrame):
             ("device", words.plain(job.device, 30)),
             ("priority", str(getattr(job.priority, "value", job.priority))),
             ("submitted", words.clock(job.submitted_unix_ns) if job.submitted_unix_ns else ""),
-            ("partitions", f"{job.partitions_done} of {job.partitions}" if job.partitions > 1 else ""),
-            ("attempts", str(job.attempts) if job.attempts > 1 else ""),
+            ("partitions", f"{job.partitions_done} of {job.partitions} done" if job.partitions > 1 else ""),
+            ("retried", words.times(job.attempts - 1) if job.attempts > 1 else ""),
             ("last activity", _ago(job, now)),
             ("job", short_ids(words.plain(job.id, 80))),
         ]

@@ -19,6 +19,9 @@ TEXT_ROLE = Qt.ItemDataRole.UserRole + 1
 QUIET_ROLE = Qt.ItemDataRole.UserRole + 2
 
 
+_PRIORITY_MARKS = {"low": "↓", "high": "↑", "critical": "⇈"}
+
+
 class JobsModel(QAbstractListModel):
     """Mirrors a JobTable; ``refresh`` after the table or the clock has moved."""
 
@@ -79,6 +82,11 @@ class JobsModel(QAbstractListModel):
 
 def _tip(job: JobInfo) -> str:
     lines = [model.title(job), f"job {words.plain(job.id, 80)}"]
+    if job.partitions > 1:
+        lines.append(f"{job.partitions_done} of {job.partitions} partitions done")
+    lines.append(f"priority {model.priority_of(job)}")
+    if job.attempts > 1:
+        lines.append(f"retried {words.times(job.attempts - 1)}")
     if job.error:
         lines.append(words.plain(job.error, 1000))
     return "\n".join(lines)
@@ -118,9 +126,15 @@ class _JobDelegate(QStyledItemDelegate):
         painter.setPen(QColor(tone))
         line = QRectF(inner.left(), inner.top(), inner.width(), 18)
         painter.drawText(line, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, right)
+        mark = _PRIORITY_MARKS.get(model.priority_of(job), "")
+        if mark:
+            painter.setFont(ui_font(12.5, bold=True))
+            painter.setPen(QColor(colours.accent))
+            painter.drawText(line, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, mark)
+            line.setLeft(line.left() + 18)
         painter.setFont(ui_font(12.5))
         name = QFontMetricsF(painter.font()).elidedText(
-            model.title(job), Qt.TextElideMode.ElideRight, inner.width() - right_width - 10
+            model.title(job), Qt.TextElideMode.ElideRight, line.width() - right_width - 10
         )
         painter.setPen(QColor(colours.text))
         painter.drawText(line, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, name)

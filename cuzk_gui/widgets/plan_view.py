@@ -87,8 +87,14 @@ class PlanView(QWidget):
         layout.addLayout(line)
         layout.addWidget(self.bar)
         layout.addWidget(self._said)
+        self._short = False
         self._shown: PlanState | None = None
         self.show_plan(PlanState(said=model.NO_CIRCUIT))
+
+    def set_short(self, short: bool) -> None:
+        """Without words while all is well."""
+        self._short = short
+        self._said.setVisible(not short or self._said.property("role") != "faint")
 
     @property
     def sentence(self) -> str:
@@ -122,6 +128,7 @@ class PlanView(QWidget):
         self._said.setText(said)
         self.bar.setAccessibleDescription(said)
         set_role(self._said, {Tone.WARN: "warn", Tone.BAD: "error"}.get(tone, "faint"))
+        self.set_short(self._short)
 
 
 def _title(state: PlanState) -> str:

@@ -124,6 +124,7 @@ class TopBar(QWidget):
         self.buttons[Action.STOP].show()
         self.prove.show()
         self.live.hide()
+        self._tint(recorded=False)
 
     def show_recording(self, title: str, facts: str, progress: float) -> None:
         """``progress``: share of it that has been read."""
@@ -133,6 +134,14 @@ class TopBar(QWidget):
         for button in (*self.buttons.values(), self.prove):
             button.hide()
         self.live.show()
+        self._tint(recorded=True)
+
+    def _tint(self, *, recorded: bool) -> None:
+        """Another ground while a recording is shown, so that nobody takes it for the present."""
+        if self.property("recorded") != recorded:
+            self.setProperty("recorded", recorded)
+            self.style().unpolish(self)
+            self.style().polish(self)
 
     @property
     def facts(self) -> str:

@@ -28,7 +28,7 @@ from cuzk_engine.client import (
     TelemetryUpdate,
 )
 from cuzk_engine.client.types import PlanChoice
-from cuzk_engine.events import Allocation, EventBatch, LogLine, Mark, Sample, Span
+from cuzk_engine.events import Allocation, Cause, EventBatch, Finding, Gap, LogLine, Mark, Sample, Span
 
 MIB = 2**20
 GIB = 2**30
@@ -215,6 +215,9 @@ def proof_events(
         a = 0.24 + 0.2 * i / kernels
         span(a, a + 0.18 / kernels, "compute", "ntt.coset" if i % 2 else "ntt")
     span(0.44, 0.46, "compute", "pointwise")
+    waited = Gap(at(0.2), at(0.24), device_id, Cause.PAGEABLE_UPLOAD, "a, b, c at 6.61 GB/s", job_id, worker)
+    handed = Gap(at(0.9), at(1.0), device_id, Cause.LOCK_HANDOVER, "the lock changed hands", job_id, worker)
+    events.gaps += [waited, handed]
     allocation(0.46, -300 * MIB, "ntt")
     allocation(0.46, 640 * MIB, "msm")
     span(0.46, 0.48, "h2d", "upload.srs", 96 * MIB, None)
@@ -531,6 +534,13 @@ class Prover(threading.Thread):
             ready.allocations = sorted((a for a in planned.allocations if a.time_ns <= now), key=lambda a: a.time_ns)
             planned.allocations = [a for a in planned.allocations if a.time_ns > now]
             ready.logs, planned.logs = planned.logs, []
+            ready.gaps = [g for g in planned.gaps if g.end_ns <= now]
+            planned.gaps = [g for g in planned.gaps if g.end_ns > now]
+            if ready.gaps:
+                last = ready.gaps[-1]
+                said = (f"{len(ready.gaps)} gaps",)
+                title = "Uploads from pageable memory inside the lock"
+                ready.findings.append(Finding(now, "cpu", Cause.PAGEABLE_UPLOAD, title, said, last.start_ns, now))
             while sample_at < now:
                 ready.samples.append(
                     Sample(sample_at, "cpu", memory_other=round(1.1 * GIB), memory_capacity=8 * GIB, utilisation=0.9)

@@ -3,10 +3,12 @@ incident with its picture, readings."""
 
 from __future__ import annotations
 
+import threading
 import time
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
-from cuzk_engine.client import DeviceDescription, JobInfo, JobState
+from cuzk_engine.client import DeviceDescription, EngineIdentity, JobInfo, JobState, SettingInfo, TelemetryUpdate
 from cuzk_engine.events import (
     Allocation,
     Cause,
@@ -220,14 +222,14 @@ def samples(first: int, last: int, *, taken_from: int, taken_to: int) -> list[Sa
 
 
 def minute(
-    now: int, *, switched: float = 0.55, length_s: int = 40, with_incident: bool = True
+    now: int, *, switched: float = 0.55, length_s: int = 40, with_incident: bool = True, wall: int | None = None
 ) -> tuple[EventBatch, list[JobInfo]]:
     """Events of the last ``length_s`` seconds before ``now``, and the jobs of them."""
     begin = now - length_s * 1_000_000_000
     change = begin + round(length_s * switched * 1e9)
     taken_from, taken_to = now - 4_500_000_000, now - 1_500_000_000
     events = EventBatch.empty()
-    wall = time.time_ns() - time.monotonic_ns()
+    wall = time.time_ns() - time.monotonic_ns() if wall is None else wall
     at, number, jobs = begin + 800_000_000, 0, []
     while at < now - PROOF_NS:
         ahead = at >= change
@@ -241,6 +243,7 @@ def minute(
                 progress=1.0,
                 partitions=10,
                 partitions_done=10,
+                submitted_unix_ns=at + wall - 2_000_000_000,
                 started_unix_ns=at + wall,
                 finished_unix_ns=at + length + wall,
                 phases=tuple(fakes.PhaseTime(n, round(s * length)) for n, s in fakes.PHASES),
@@ -265,3 +268,70 @@ def minute(
 
 def ledger() -> dict[tuple[str, str], int]:
     return {(GPU, "srs"): SRS, (GPU, "matrices"): 6 * GIB + 100 * MIB, (GPU, "context"): 512 * MIB}
+
+
+@dataclass(frozen=True)
+class RecordingFacts:
+    """What a recording says of itself."""
+
+    identity: EngineIdentity
+    start_ns: int
+    end_ns: int
+    wall_offset_ns: int
+    settings: tuple[SettingInfo, ...] = ()
+    address: str = "gpu-node-07:9820"
+    events: int = 0
+    lost: int = 0
+    dropped_until_ns: int | None = None
+
+
+class FakeRecording:
+    """A recording of ``minute`` in messages of two seconds; ``broken`` after so many of them."""
+
+    def __init__(self, *, length_s: int = 40, broken: int | None = None, wait: threading.Event | None = None) -> None:
+        self.damage: str | None = None
+        self.closed = False
+        self._broken = broken
+        self._wait = wait
+        self._end = 10**15
+        self._offset = 1_790_000_000 * 10**9 - self._end
+        self.events, self.jobs = minute(self._end, length_s=length_s, wall=self._offset)
+        begin = self._end - length_s * 10**9
+        self._identity = fakes.identity(devices=(gpu(),), started_unix_ns=begin + self._offset - 10**12)
+        self.info = RecordingFacts(self._identity, begin, self._end, self._offset, tuple(fakes.settings()))
+
+    def updates(self) -> Iterator[TelemetryUpdate]:
+        step = 2 * 10**9
+        for number, at in enumerate(range(self.info.start_ns, self._end, step)):
+            if self._wait is not None:
+                self._wait.wait(30)
+            if self._broken == number:
+                self.damage = "run.cuzk: cannot be read from 16 s on"
+                return
+            events = EventBatch.empty()
+            for name, moment in (
+                ("spans", "end_ns"),
+                ("allocations", "time_ns"),
+                ("samples", "time_ns"),
+                ("marks", "time_ns"),
+                ("incidents", "time_ns"),
+                ("logs", "time_ns"),
+                ("gaps", "end_ns"),
+                ("findings", "time_ns"),
+            ):
+                rows = getattr(self.events, name)
+                setattr(events, name, [e for e in rows if at <= getattr(e, moment) < at + step])
+            first = number == 0
+            last = at + step >= self._end
+            yield TelemetryUpdate(
+                at + step,
+                at + step + self._offset,
+                events,
+                self.jobs if last else [],
+                self._identity if first else None,
+                list(self.info.settings) if first else None,
+                ledger() if first else None,
+            )
+
+    def close(self) -> None:
+        self.closed = True
