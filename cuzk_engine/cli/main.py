@@ -31,6 +31,9 @@ COMMANDS: Final = {
     "setup": "make a proving key for development",
     "workload": "write a circuit, key and witness to measure with",
     "bench": "measure how long proofs take",
+    "record": "record what a running engine does",
+    "diagnose": "say why a device was idle, from a recording",
+    "export": "write a recording in a form that other programs read",
     "doctor": "look for what keeps cuzk from working well",
 }
 

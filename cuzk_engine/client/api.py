@@ -264,6 +264,13 @@ class EngineClient:
         call = self._telemetry.Stream(pb.TelemetryRequest(history_ns=history_ns), metadata=self._metadata)
         return ClientStream(call, update_from_wire, self._address)
 
+    def telemetry_batches(self, history_ns: int = 0) -> ClientStream[pb.TelemetryBatch]:
+        """The same as it comes, in columns: for a recording."""
+        from cuzk_engine.proto import engine_v1_pb2 as pb
+
+        call = self._telemetry.Stream(pb.TelemetryRequest(history_ns=history_ns), metadata=self._metadata)
+        return ClientStream(call, lambda batch: batch, self._address)
+
     def _call(self, method: Any, request: Any, timeout: float | None = _CALL_TIMEOUT) -> Any:
         import grpc
 

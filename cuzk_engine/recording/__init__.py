@@ -1,0 +1,1 @@
+"""Recordings of telemetry: one file, bounded, that opens wherever it is taken."""
