@@ -12,7 +12,7 @@ from cuzk_gui.charts.stack import ChartStack
 from cuzk_gui.models import words
 from cuzk_gui.models.causes import CAUSES
 from cuzk_gui.models.jobs import elapsed_ns
-from cuzk_gui.models.loads import last_minute, load
+from cuzk_gui.models.loads import last_minute, load, shown_stretch
 from cuzk_gui.models.session import Session
 from cuzk_gui.models.view import TimeView
 from cuzk_gui.preferences import Preferences
@@ -40,6 +40,7 @@ class Workspace(QWidget):
         self.scene = Scene(session, TimeView(), theme)
         self._seen_session = -1
         self._seen_findings: tuple[object, ...] = ()
+        self._seen_idle: tuple[object, ...] = ()
         self.charts = ChartStack(self.scene)
         self.devices = DevicePanel(theme)
         self.idle = IdleTable(theme)
@@ -166,7 +167,7 @@ class Workspace(QWidget):
     def show_again(self) -> None:
         """All of it anew with the next frame."""
         self._seen_session = -1
-        self._seen_findings = ()
+        self._seen_findings = self._seen_idle = ()
 
     def restyle(self) -> None:
         self.charts.restyle()
@@ -199,9 +200,18 @@ class Workspace(QWidget):
         there = timeline is not None and self.session.identity is not None
         self.idle.setVisible(there)
         self._idle_rule.setVisible(there)
-        if timeline is not None and there:
-            found = load(self.session, timeline, *last_minute(self.session, timeline))
-            self.idle.show_load(found, self.scene.device, self.scene.cause)
+        if timeline is None or not there:
+            return
+        view, session = self.scene.view, self.session
+        state = (session.version, view.version, view.following, self.scene.device, self.scene.cause)
+        if state == self._seen_idle:
+            return
+        self._seen_idle = state
+        if view.following:
+            stretch, between = "last minute", last_minute(session, timeline)
+        else:
+            stretch, between = "shown stretch", shown_stretch(session, self.scene.start_ns, self.scene.end_ns)
+        self.idle.show_load(load(session, timeline, *between), self.scene.device, self.scene.cause, stretch)
 
     def _show_findings(self) -> None:
         session = self.session

@@ -15,12 +15,13 @@ from cuzk_gui.models.session import DeviceTimeline, Session
 from cuzk_gui.models.tracks import SpanTrack
 
 MINUTE_NS: Final = 60_000_000_000
+_MOST_ROWS: Final = 60_000
 _JUDGED_NS: Final = 3_000_000_000  # gaps come at most so much later than they end
 
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Gaps of one cause together."""
+    """Gaps of one cause together; ``gaps`` 0 where only their time is known."""
 
     cause: str
     ns: int
@@ -35,7 +36,7 @@ class Load:
     measured: int
     kernels: int | None
     lock: int | None
-    copying: int
+    copying: int  # 0 also where there is too much to look at
     idle: tuple[Idle, ...]  # most time first
 
     @property
@@ -73,6 +74,12 @@ def last_minute(session: Session, timeline: DeviceTimeline) -> tuple[int, int]:
     return max(end - MINUTE_NS, session.origin_ns or 0), end
 
 
+def shown_stretch(session: Session, start_ns: int, end_ns: int) -> tuple[int, int]:
+    """[from, to): the part of what is shown that has happened."""
+    start = max(start_ns, session.origin_ns or 0)
+    return start, max(start, min(end_ns, session.latest_ns))
+
+
 def measured_ns(session: Session, start_ns: int, end_ns: int) -> int:
     """The part of [start, end) during which the engine could be heard."""
     lost = sum(max(0, min(b, end_ns) - max(a, start_ns)) for a, b in session.outages)
@@ -81,11 +88,12 @@ def measured_ns(session: Session, start_ns: int, end_ns: int) -> int:
 
 def busy_ns(track: SpanTrack, start_ns: int, end_ns: int) -> int:
     """Nanoseconds of [start, end) with a span: the union, so that overlapping spans count once. Where exact rows do not
-    reach back so far, from the levels, as a sum."""
+    reach back so far or are too many, from the levels, as a sum."""
     if end_ns <= start_ns:
         return 0
-    if not track.exact_covers(start_ns):
-        level = track.level_for(start_ns, 0.0)
+    part = track.window(start_ns, end_ns)
+    if not track.exact_covers(start_ns) or part.stop - part.start > _MOST_ROWS:
+        level = track.level_for(start_ns, (end_ns - start_ns) / 4096)
         starts, busy, _ = level.view(start_ns, end_ns)
         inside = (starts >= start_ns) & (starts + level.width <= end_ns)
         return min(int(busy[inside].sum()), end_ns - start_ns)
@@ -93,16 +101,23 @@ def busy_ns(track: SpanTrack, start_ns: int, end_ns: int) -> int:
 
 
 def idle_by_cause(gaps: SpanTrack, start_ns: int, end_ns: int) -> tuple[Idle, ...]:
+    if not gaps.exact_covers(start_ns):
+        level = gaps.level_for(start_ns, (end_ns - start_ns) / 4096)
+        starts, idle, _ = level.view(start_ns, end_ns)
+        inside = (starts >= start_ns) & (starts + level.width <= end_ns)
+        sums = idle[inside].sum(axis=0, dtype=np.float64)
+        return _largest_first([Idle(cause, int(sums[i]), 0) for i, cause in enumerate(CAUSES) if sums[i] >= 1])
     start, end, part = _gap_rows(gaps, start_ns, end_ns)
-    if not len(start):
-        return ()
     cause = gaps.rows["group"][part].astype(np.int64)
     length = np.maximum(end - start, 0)
     there = length > 0
     ns = np.bincount(cause[there], length[there], len(CAUSES))
     count = np.bincount(cause[there], minlength=len(CAUSES))
-    found = [Idle(CAUSES[i], int(ns[i]), int(count[i])) for i in np.flatnonzero(count)]
-    return tuple(sorted(found, key=lambda row: -row.ns))
+    return _largest_first([Idle(CAUSES[i], int(ns[i]), int(count[i])) for i in np.flatnonzero(count)])
+
+
+def _largest_first(rows: list[Idle]) -> tuple[Idle, ...]:
+    return tuple(sorted(rows, key=lambda row: -row.ns))
 
 
 def _gap_rows(gaps: SpanTrack, start_ns: int, end_ns: int) -> tuple[Array, Array, slice]:
@@ -115,6 +130,9 @@ def _only_copying(timeline: DeviceTimeline, start_ns: int, end_ns: int) -> int:
     compute = timeline.tracks.get(Lane.COMPUTE.value)
     together = [*tracks, compute] if compute else tracks
     if not tracks or not all(track.exact_covers(start_ns) for track in together):
+        return 0
+    rows = sum(part.stop - part.start for track in together for part in [track.window(start_ns, end_ns)])
+    if rows > _MOST_ROWS:
         return 0
     kernels = _union(*_clipped([compute], start_ns, end_ns)) if compute else 0
     return _union(*_clipped(together, start_ns, end_ns)) - kernels

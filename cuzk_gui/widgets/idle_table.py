@@ -99,7 +99,8 @@ class IdleTable(QWidget):
         self._theme = theme
         self._note = label("", "faint")
         header = QHBoxLayout()
-        header.addWidget(label("Idle time, last minute", "title"), 1)
+        self._title = label("Idle time", "title")
+        header.addWidget(self._title, 1)
         header.addWidget(self._note)
         self._busy = {name: LoadRow(theme, checkable=False) for name in (_KERNELS, _HELD)}
         self.rows: dict[str, LoadRow] = {}
@@ -129,8 +130,15 @@ class IdleTable(QWidget):
     def empty_text(self) -> str:
         return self._empty.text() if not self._empty.isHidden() else ""
 
-    def show_load(self, load: Load | None, device: str, cause: str) -> None:
-        """``cause``: the one that is singled out."""
+    @property
+    def title(self) -> str:
+        return self._title.text()
+
+    def show_load(self, load: Load | None, device: str, cause: str, stretch: str) -> None:
+        """``cause``: the one that is singled out; ``stretch``: the time that it is about, in words."""
+        title = f"Idle time, {stretch}"
+        if title != self._title.text():
+            self._title.setText(title)
         nothing = load is None or load.kernels is None or load.measured <= 0
         for widget in (*self._busy.values(), self._rest):
             widget.setVisible(not nothing)
@@ -146,7 +154,8 @@ class IdleTable(QWidget):
         self._arrange([row.cause for row in idle])
         for row in idle:
             name = causes.name(row.cause)
-            tip = f"{causes.explanation(row.cause)} {words.count(row.gaps, 'gap')}. A click makes them stand out."
+            gaps = f" {words.count(row.gaps, 'gap')}." if row.gaps else ""
+            tip = f"{causes.explanation(row.cause)}{gaps} A click makes them stand out."
             self.rows[row.cause].show_row(_Shown(name, load.share(row.ns), row.ns, causes.blame(row.cause), tip))
             self.rows[row.cause].setChecked(row.cause == cause)
         self._rest.setVisible(load.unexplained > load.measured // 1000)

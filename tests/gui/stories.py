@@ -6,9 +6,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from cuzk_engine.client import DeviceDescription, EngineIdentity, JobInfo, JobState, SettingInfo, TelemetryUpdate
+from cuzk_engine.client import DeviceDescription, JobInfo, JobState, TelemetryUpdate
+from cuzk_engine.client.recording import RecordingInfo
 from cuzk_engine.events import (
     Allocation,
     Cause,
@@ -270,21 +271,6 @@ def ledger() -> dict[tuple[str, str], int]:
     return {(GPU, "srs"): SRS, (GPU, "matrices"): 6 * GIB + 100 * MIB, (GPU, "context"): 512 * MIB}
 
 
-@dataclass(frozen=True)
-class RecordingFacts:
-    """What a recording says of itself."""
-
-    identity: EngineIdentity
-    start_ns: int
-    end_ns: int
-    wall_offset_ns: int
-    settings: tuple[SettingInfo, ...] = ()
-    address: str = "gpu-node-07:9820"
-    events: int = 0
-    lost: int = 0
-    dropped_until_ns: int | None = None
-
-
 class FakeRecording:
     """A recording of ``minute`` in messages of two seconds; ``broken`` after so many of them."""
 
@@ -298,7 +284,18 @@ class FakeRecording:
         self.events, self.jobs = minute(self._end, length_s=length_s, wall=self._offset)
         begin = self._end - length_s * 10**9
         self._identity = fakes.identity(devices=(gpu(),), started_unix_ns=begin + self._offset - 10**12)
-        self.info = RecordingFacts(self._identity, begin, self._end, self._offset, tuple(fakes.settings()))
+        self.info = RecordingInfo(
+            path="run.cuzk",
+            identity=self._identity,
+            settings=tuple(fakes.settings()),
+            address="gpu-node-07:9820",
+            start_ns=begin,
+            end_ns=self._end,
+            wall_offset_ns=self._offset,
+            events=len(self.events),
+            lost=0,
+            dropped_until_ns=None,
+        )
 
     def updates(self) -> Iterator[TelemetryUpdate]:
         step = 2 * 10**9
