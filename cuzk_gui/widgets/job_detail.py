@@ -68,7 +68,8 @@ class JobDetail(QFrame):
     def set_recorded(self) -> None:
         """Of a recording: nothing can be asked of its jobs."""
         self._recorded = True
-        self._begin.hide()
+        for widget in (self._begin, self._save, self._cancel):
+            widget.hide()
 
     def show_job(self, job: JobInfo | None, place: int = 0, now: int | None = None) -> None:
         """``place``: in the queue, 1 for the next. ``now``: Unix nanoseconds that durations count to."""

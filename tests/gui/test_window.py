@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QApplication, QDialog, QPushButton
 from pytestqt.qtbot import QtBot
 
 from cuzk_engine.client import DaemonError, JobState, ProcessState, SettingChange
-from cuzk_engine.events import EventBatch, Incident, LogLine, Span
+from cuzk_engine.events import EventBatch, Incident, LogLine, Sample, Span
 from cuzk_gui.models.process import APPEARANCES, Action
 from cuzk_gui.preferences import OnClose, Preferences
 from cuzk_gui.theme import DARK, LIGHT, Theme, ThemeChoice
@@ -20,7 +20,7 @@ from cuzk_gui.widgets.close_dialog import CloseDialog
 from cuzk_gui.widgets.controls import Segmented, Switch
 from cuzk_gui.widgets.prove_dialog import ProveDialog
 from cuzk_gui.window import SMALLEST, MainWindow
-from tests.gui import fakes
+from tests.gui import fakes, stories
 from tests.gui.conftest import OpenWindow
 from tests.gui.fakes import FakeEngine
 
@@ -184,6 +184,35 @@ class TestSettings:
 
     def test_fixed_settings_have_no_form(self, window: MainWindow) -> None:
         assert "daemon.listen" not in window.devices.rows
+
+
+class TestDeviceCard:
+    def test_a_gpu_says_what_it_is_and_what_was_read(self, open_window: OpenWindow, qtbot: QtBot) -> None:
+        engine = FakeEngine(ProcessState.READY)
+        engine.identity = fakes.identity(devices=(stories.gpu(),))
+        window = open_window(engine)
+        qtbot.waitUntil(lambda: stories.GPU in window.devices.cards, timeout=WAIT_MS)
+        card = window.devices.cards[stories.GPU]
+        assert card._title.whole() == "cuda:0  NVIDIA H200"
+        assert card._line.whole() == "0000:1b:00.0 · sm_90"
+        assert "GPU-3f1a77c0-5b0e-4f6a-9c58-1d2e3f4a5b6c" in card._title.toolTip()
+        assert card._readings.isHidden()  # nothing was read yet
+        now = time.monotonic_ns()
+        events = EventBatch.empty()
+        events.samples.append(Sample(now, stories.GPU, utilisation=0.94, power=512.4, temperature=61.0))
+        engine.push(fakes.update(now, events))
+        qtbot.waitUntil(lambda: card._readings.whole() == "94 % busy · 512 W · 61 °C", timeout=WAIT_MS)
+
+    def test_of_many_devices_the_shown_one_is_whole(self, open_window: OpenWindow, qtbot: QtBot) -> None:
+        engine = FakeEngine(ProcessState.READY)
+        engine.identity = fakes.identity(devices=tuple(stories.gpu(f"cuda:{n}") for n in range(4)))
+        window = open_window(engine)
+        qtbot.waitUntil(lambda: len(window.devices.cards) == 4, timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: not window.devices.cards["cuda:0"]._line.isHidden(), timeout=WAIT_MS)
+        assert window.devices.cards["cuda:1"]._line.isHidden()
+        window.select_device("cuda:1")
+        qtbot.waitUntil(lambda: not window.devices.cards["cuda:1"]._line.isHidden(), timeout=WAIT_MS)
+        assert window.devices.cards["cuda:0"]._line.isHidden()
 
 
 class TestProofs:
