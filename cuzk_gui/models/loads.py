@@ -16,7 +16,7 @@ from cuzk_gui.models.tracks import SpanTrack
 
 MINUTE_NS: Final = 60_000_000_000
 _MOST_ROWS: Final = 60_000
-_JUDGED_NS: Final = 3_000_000_000  # gaps come at most so much later than they end
+_JUDGED_NS: Final = 8_000_000_000  # kernels are told of when they have ended, gaps a little later
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,10 @@ class Load:
 
 
 def load(session: Session, timeline: DeviceTimeline, start_ns: int, end_ns: int) -> Load:
+    """Of [start, end), and not from before the device's first kernel: until then it was not idle, but unused."""
     compute = timeline.tracks.get(Lane.COMPUTE.value)
+    if compute is not None and len(compute.rows) and not compute.rows.dropped:
+        start_ns = max(start_ns, min(int(compute.rows["start"][0]), end_ns))
     lock = timeline.tracks.get(Lane.LOCK.value)
     kernels = busy_ns(compute, start_ns, end_ns) if compute else None
     return Load(
@@ -69,8 +72,10 @@ def last_minute(session: Session, timeline: DeviceTimeline) -> tuple[int, int]:
     """[from, to): the last minute, less where the session is younger. It ends where the engine has judged gaps, which
     it does a little later than they happen, so that what is new does not count as unexplained."""
     end = session.latest_ns
+    compute = timeline.tracks.get(Lane.COMPUTE.value)
     if len(timeline.gaps.rows):
-        end = min(end, max(timeline.gaps.newest_end, end - _JUDGED_NS))
+        known = max(timeline.gaps.newest_end, compute.newest_end if compute else 0)
+        end = min(end, max(known, end - _JUDGED_NS))
     return max(end - MINUTE_NS, session.origin_ns or 0), end
 
 

@@ -477,7 +477,7 @@ class TestClosing:
         window.live.columns.setSizes([400, 700, 260])
         sizes = window.live.columns.sizes()
         window.close()
-        assert open_window(engine).columns.sizes()[0] == pytest.approx(sizes[0], abs=60)
+        assert open_window(engine).live.columns.sizes()[0] == pytest.approx(sizes[0], abs=60)
 
 
 class TestTheme:
@@ -523,7 +523,7 @@ def test_times_of_phases_are_whole_in_the_narrowest_column(open_window: OpenWind
     engine.complete("job-1")
     qtbot.waitUntil(lambda: len(window.detail._phase_rows) > 2, timeout=WAIT_MS)
     window.live.columns.setSizes([10, 5000, 10])
-    qtbot.waitUntil(lambda: window.detail.width() == window.detail.minimumWidth(), timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: window.live.side.width() == window.live.side.minimumWidth(), timeout=WAIT_MS)
     labels = [took for _, _, took in window.detail._phase_rows.values()]
     panel = window.detail._job
 
