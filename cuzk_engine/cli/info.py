@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cuzk_engine.cli.console import say, say_json
 
 if TYPE_CHECKING:
+    from cuzk_engine.client.recording import Recording
     from cuzk_engine.devices.base import Device
     from cuzk_engine.formats.identify import FileDescription
 
@@ -30,6 +31,8 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> int:
     from cuzk_engine.formats.identify import FileKind, describe
 
+    if _is_recording(args.file):
+        return _show_recording(args)
     description = describe(args.file)
     memory = None
     if description.kind in (FileKind.ZKEY, FileKind.PARAMS):
@@ -45,6 +48,55 @@ def run(args: argparse.Namespace) -> int:
     else:
         say("\n".join(_lines(description, memory)))
     return 1 if description.kind is FileKind.UNKNOWN else 0
+
+
+def _is_recording(path: Path) -> bool:
+    from cuzk_engine.recording.reader import is_recording
+
+    try:
+        if not path.is_file():  # reading a pipe would take what comes next from it
+            return False
+        with path.open("rb") as file:
+            return is_recording(file.read(100))
+    except OSError:
+        return False  # whoever opens it next says why
+
+
+def _show_recording(args: argparse.Namespace) -> int:
+    from cuzk_engine.client.recording import Recording
+
+    with Recording.open(args.file) as recording:
+        facts = recording_facts(recording)
+    if args.json:
+        say_json({"path": str(args.file), **facts})
+        return 0
+    rows = []
+    for name, value in facts.items():
+        if value is not None:
+            shown = f"{value:,}" if isinstance(value, int) else ", ".join(value) if isinstance(value, list) else value
+            rows.append((name.replace("_", " "), str(shown)))
+    width = max(len(name) for name, _ in rows)
+    say("\n".join([str(args.file), *(f"  {name:<{width}}  {value}" for name, value in rows)]))
+    return 0
+
+
+def recording_facts(recording: Recording) -> dict[str, Any]:
+    """What a recording says of itself, for people and as JSON."""
+    from datetime import datetime
+
+    info = recording.info
+    start = datetime.fromtimestamp((info.start_ns + info.wall_offset_ns) / 1e9).astimezone()
+    return {
+        "kind": "recording",
+        "bytes": Path(info.path).stat().st_size,
+        "recorded": start.isoformat(" ", "seconds"),
+        "seconds": round((info.end_ns - info.start_ns) / 1e9, 3),
+        "engine": f"cuzk {info.identity.version}, build {info.identity.build or 'unknown'}",
+        "devices": [f"{device.id} ({device.name})" for device in info.identity.devices],
+        "events": info.events,
+        "events_lost": info.lost,
+        "dropped": "the oldest part, for the size limit" if info.dropped_until_ns is not None else None,
+    }
 
 
 def estimate(key: Path, device: Device, *, bellperson: bool = False) -> dict[str, Any]:

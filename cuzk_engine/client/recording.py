@@ -65,8 +65,8 @@ class Recording:
         return self._reader.damage
 
     def updates(self, start_ns: int | None = None, end_ns: int | None = None) -> Iterator[TelemetryUpdate]:
-        """As from ``EngineClient.telemetry``, in order, about two seconds each. The first one has identity, settings
-        and memory."""
+        """As from ``EngineClient.telemetry``: the first one has identity, settings and memory and the time of the
+        recording's start; then about two seconds each, in order."""
         for batch in self._reader.batches(start_ns, end_ns):
             try:
                 update = update_from_wire(batch)

@@ -6,8 +6,9 @@ cover a moment, the one of the lowest rank holds:
     tier 0   what the worker does that holds the lock: nobody else could run a kernel then
     tier 1   what the worker does whose kernel ends the stretch: the others were not ready before it
     tier 2   what any worker does
-    tier 3   no span tells, but a partition was under way or a job ran: unknown
-    tier 4   a job waited, and no worker had taken it
+    tier 3   no span tells, but a worker was between two steps of its work, for a short while
+    tier 4   no span tells, but a partition was under way or a job ran: unknown
+    tier 5   a job waited, and no worker had taken it
 
 and within a tier the order of ``ORDER``. What nothing covers is time without a job.
 """
@@ -20,7 +21,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cuzk_engine.diagnosis.intervals import IntervalSet, clipped, difference, intersection, normalise
+from cuzk_engine.diagnosis.intervals import EMPTY, IntervalSet, clipped, difference, intersection, normalise
 from cuzk_engine.diagnosis.queue import Queue
 from cuzk_engine.diagnosis.shares import holds
 from cuzk_engine.diagnosis.table import Mask, SpanTable
@@ -50,7 +51,8 @@ _PLAIN: Final = {
 """Kinds that mean the same inside the lock and outside it."""
 
 _TIER: Final = 16
-_INSIDE, _OWN, _ANY, _UNDER_WAY, _WAITING = (tier * _TIER for tier in range(5))
+_INSIDE, _OWN, _ANY, _BETWEEN, _UNDER_WAY, _WAITING = (tier * _TIER for tier in range(6))
+_STEP_NS: Final = 50_000_000  # between two steps of a worker, or between a job and its first or last step, at most
 _NONE: Final = -1
 
 
@@ -154,21 +156,47 @@ def _add_work(explanations: _Explanations, spans: SpanTable, queue: Queue) -> No
     uploads = spans.where(spans.of_kind(Kind.UPLOAD_WITNESS, Kind.UPLOAD_ABC))
     explanations.add_spans(Cause.HOST_STARVED, uploads)
     finishing = spans.where(spans.of_kind(*FINISHING))
-    if not queue.is_known:
-        explanations.add_spans(Cause.HOST_STARVED, finishing)
-    else:  # a worker that finishes keeps the device waiting only where something waits for it
-        number, pieces = clipped(finishing.start, finishing.end, queue.waiting)
-        rows = finishing.where(number)
-        explanations.add_spans(Cause.HOST_STARVED, replace(rows, start=pieces[:, 0], end=pieces[:, 1]))
-        explanations.add(_ANY + ORDER.index(Cause.QUEUE_EMPTY), np.column_stack((finishing.start, finishing.end)))
+    # A worker that finishes keeps the device waiting only where something waits for it.
+    number, pieces = clipped(finishing.start, finishing.end, queue.waiting)
+    late = replace(finishing.where(number), start=pieces[:, 0], end=pieces[:, 1])
+    explanations.add_spans(Cause.HOST_STARVED, late if queue.is_known else finishing)
+    explanations.add(_ANY + ORDER.index(Cause.QUEUE_EMPTY), np.column_stack((finishing.start, finishing.end)))
     waits = spans.where(spans.of_kind(Kind.LOCK_WAIT))
     explanations.add(_ANY + ORDER.index(Cause.LOCK_HANDOVER), np.column_stack((waits.start, waits.end)))
 
 
 def _add_rest(explanations: _Explanations, spans: SpanTable, queue: Queue) -> None:
-    explanations.add(_UNDER_WAY + ORDER.index(Cause.UNKNOWN), _under_way(spans))
-    explanations.add(_UNDER_WAY + ORDER.index(Cause.UNKNOWN), queue.running)
-    explanations.add(_WAITING + ORDER.index(Cause.HOST_STARVED), queue.waiting)
+    under_way = _under_way(spans)
+    before, after = _between_steps(spans)
+    starved, empty, unknown = (ORDER.index(c) for c in (Cause.HOST_STARVED, Cause.QUEUE_EMPTY, Cause.UNKNOWN))
+    around = difference(queue.running, normalise(under_way[:, 0], under_way[:, 1]))
+    around = around[around[:, 1] - around[:, 0] <= _STEP_NS]  # handed out, or settled
+    explanations.add(_BETWEEN + starved, before)
+    explanations.add(_BETWEEN + starved, intersection(after, queue.waiting) if queue.is_known else after)
+    explanations.add(_BETWEEN + empty, after)
+    explanations.add(_BETWEEN + starved, intersection(around, queue.waiting))
+    explanations.add(_UNDER_WAY + unknown, under_way)
+    explanations.add(_UNDER_WAY + unknown, queue.running)
+    explanations.add(_WAITING + starved, queue.waiting)
+
+
+def _between_steps(spans: SpanTable) -> tuple[IntervalSet, IntervalSet]:
+    """Short holes between the spans of one partition: before its kernels, and after them, while it is finished."""
+    mine = spans.where(spans.job != spans.names.find(""))
+    if not len(mine):
+        return EMPTY, EMPTY
+    rows = mine.where(np.lexsort((mine.start, mine.partition, mine.job)))
+    same = (np.diff(rows.job) == 0) & (np.diff(rows.partition) == 0)
+    group = np.concatenate(([0], np.cumsum(~same)))
+    # The furthest end so far within each partition: ranks of later partitions are lifted above all earlier ones.
+    ends, rank = np.unique(rows.end, return_inverse=True)
+    lift = group * (len(ends) + 1)
+    reach = ends[np.maximum.accumulate(rank + lift) - lift]
+    start, end = reach[:-1], rows.start[1:]
+    hole = same & (end > start) & (end - start <= _STEP_NS) & ~rows.in_lane(Lane.COMPUTE)[1:]
+    finishing = rows.of_kind(*FINISHING)[1:]
+    before, after = hole & ~finishing, hole & finishing
+    return normalise(start[before], end[before]), normalise(start[after], end[after])
 
 
 def _under_way(spans: SpanTable) -> IntervalSet:

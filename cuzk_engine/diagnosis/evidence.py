@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from cuzk_engine.diagnosis.causes import FINISHING, Stretches
-from cuzk_engine.diagnosis.intervals import clipped
+from cuzk_engine.diagnosis.intervals import clip, clipped, normalise, total
 from cuzk_engine.diagnosis.shares import holds
 from cuzk_engine.diagnosis.table import SpanTable
 from cuzk_engine.diagnosis.words import kind_words, listed, ms, rate, short
@@ -20,6 +20,7 @@ BUSY_WITH_OTHERS: Final = 0.5  # utilisation of a card that runs no kernel of ou
 SETTLED_NS: Final = 1_000_000_000  # a card's utilisation is a mean over up to this time
 HOT: Final = 85.0  # °C
 THROTTLED_CLOCK: Final = 0.8  # of the highest clock seen
+_WORTH_TELLING: Final = 0.2  # of a gap, that no span covers
 _HOST_WORK: Final = (Kind.READ_WITNESS, Kind.EVALUATE, Kind.PAGE_LOCK, Kind.UPLOAD_WITNESS, Kind.UPLOAD_ABC)
 _UPLOADS: Final = (Kind.UPLOAD_WITNESS, Kind.UPLOAD_ABC)
 
@@ -83,7 +84,10 @@ class Around:
 def reconsidered(cause: Cause, around: Around, stretch: int, start: int, end: int) -> Cause:
     """What samples say of a gap that spans explain badly: another program has the card, or it is throttled.
 
-    Only of GPUs: the CPU's utilisation has our own host work in it."""
+    Only of GPUs: the CPU's utilisation has our own host work in it. A lock that one partition holds all the time
+    explains nothing either."""
+    if cause is Cause.LOCK_HANDOVER and _within_one_hold(around, stretch, start, end):
+        cause = Cause.UNKNOWN
     if around.device == "cpu":
         return cause
     if cause is Cause.MEMORY_WAIT and _others_hold(around, stretch, start, end):
@@ -93,6 +97,14 @@ def reconsidered(cause: Cause, around: Around, stretch: int, start: int, end: in
     if _foreign_utilisation(around, start, end) is not None:
         return Cause.OTHER_PROCESS
     return Cause.THROTTLED if _throttled(around, start, end) is not None else cause
+
+
+def _within_one_hold(around: Around, stretch: int, start: int, end: int) -> bool:
+    """Whether the lock changes nothing: one partition's kernels before and after, and no upload that they wait for."""
+    owner = around.before(stretch)
+    if owner is None or owner != around.ended_by(stretch):
+        return False
+    return not len(around.spans(stretch, start, end, *_UPLOADS, Kind.LOCK_WAIT).of_worker(owner[1]))
 
 
 def evidence(cause: Cause, around: Around, stretch: int, start: int, end: int) -> str:
@@ -111,12 +123,12 @@ def _queue_empty(around: Around, stretch: int, start: int, end: int) -> str:
 
 
 def _host_starved(around: Around, stretch: int, start: int, end: int) -> str:
-    work = around.spans(stretch, start, end, *_HOST_WORK)
+    work = around.spans(stretch, start, end, *_HOST_WORK, *FINISHING)
     if not len(work):
-        work = around.spans(stretch, start, end, *FINISHING)
-    if not len(work):
-        return "a job waited and no worker had taken it"
-    return f"{_by_worker(work, start, end)}, and no other partition was ready"
+        return "no worker had a partition ready: one was between two steps, or had not begun"
+    rest = end - start - total(clip(normalise(work.start, work.end), start, end))
+    idle = f", and for {ms(rest)} between steps or before a new one" if rest > _WORTH_TELLING * (end - start) else ""
+    return f"{_by_worker(work, start, end)}{idle}; no other partition was ready"
 
 
 def _srs_cold(around: Around, stretch: int, start: int, end: int) -> str:
@@ -186,7 +198,8 @@ def _throttled_words(around: Around, stretch: int, start: int, end: int) -> str:
 
 
 def _unknown(around: Around, stretch: int, start: int, end: int) -> str:
-    return "a partition was under way, and no span, sample or wait explains it"
+    where = "one worker held the lock" if around.is_held(start, end) else "a partition was under way"
+    return f"{where}, and no span, sample or wait explains it"
 
 
 _SENTENCES: Final[dict[Cause, Callable[[Around, int, int, int], str]]] = {

@@ -37,7 +37,7 @@ _ADVICE: Final[Mapping[Cause, str]] = {
     Cause.POOL_TRIM: "memory is given back when it is short or when nothing runs",
     Cause.OTHER_PROCESS: "nvidia-smi names the programs that use the card",
     Cause.THROTTLED: "look at the card's cooling and power limit: nvidia-smi -q -d PERFORMANCE",
-    Cause.UNKNOWN: "a recording of it (cuzk record) tells more",
+    Cause.UNKNOWN: "the host was late with its next kernel, as on a machine with busy processors, or spans are missing",
 }
 
 

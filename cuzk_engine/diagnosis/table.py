@@ -105,6 +105,9 @@ class SpanTable:
         rows: Mask = self.lane == self.names.find(lane)
         return rows
 
+    def of_worker(self, worker: int) -> SpanTable:
+        return self.where(self.worker == worker)
+
     def on_host(self) -> Mask:
         """Rows in lanes of host threads."""
         lanes = [number for number, text in enumerate(self.names.texts) if text.startswith(HOST_LANE_PREFIX)]

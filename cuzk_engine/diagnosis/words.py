@@ -52,8 +52,10 @@ def rate(bytes_a_second: float) -> str:
 
 
 def percent(share: float) -> str:
-    """ "67.7 %", "4.02 %"."""
-    return f"{100 * share:.1f} %" if share >= 0.0995 or share == 0 else f"{100 * share:.2f} %"
+    """ "67.7 %", "4.02 %", "0 %"."""
+    if not share:
+        return "0 %"
+    return f"{100 * share:.1f} %" if share >= 0.0995 else f"{100 * share:.2f} %"
 
 
 def listed(words: list[str]) -> str:

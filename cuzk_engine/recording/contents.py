@@ -43,7 +43,7 @@ class Contents:
         start = info.start_ns if start_ns is None else max(info.start_ns, start_ns)
         end = info.end_ns if end_ns is None else min(info.end_ns, end_ns)
         names = Names()
-        found = cls(info, start, end, SpanTable.of((), names))
+        found = cls(info, start, end, SpanTable.of((), names), peaks=PeakMeter(start))
         tables: list[SpanTable] = []
         for table, batch in recording.reader.span_tables(names):
             found.jobs.update(map(job_from_wire, batch.jobs), batch.wall_ns - batch.time_ns)
@@ -54,11 +54,12 @@ class Contents:
                 raise FormatError(info.path, f"is damaged: {error}") from error
             if batch.memory_is_set:
                 ledger = {(row.device, row.purpose): row.bytes for row in batch.memory}
-                found.peaks.start(ledger, start)
+                found.peaks.start(ledger)
             found.peaks.add(row for row in allocations if row.time_ns <= end)
             found.samples += (s for s in map(sample_from_wire, batch.samples) if start <= s.time_ns <= end)
             found.marks += (m for m in map(mark_from_wire, batch.marks) if start <= m.time_ns <= end)
             found.incidents += (i for i in map(incident_from_wire, batch.incidents) if start <= i.time_ns <= end)
+        found.peaks.look()
         found.spans = joined(tables, names)
         found.damage = recording.damage
         return found

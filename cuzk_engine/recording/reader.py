@@ -79,8 +79,9 @@ class RecordingReader:
     # ---- what it holds ----
 
     def batches(self, start_ns: int | None = None, end_ns: int | None = None) -> Iterator[pb.TelemetryBatch]:
-        """The chunks that reach into the time, in order. The first one says what was in use before it."""
-        first = True
+        """As a stream would begin at that time: a message with identity, settings and what was in use, then the
+        chunks that reach into the time, in order."""
+        is_first = True
         for number, low, high, ledger, data in self._chunks():
             if (start_ns is not None and high < start_ns) or (end_ns is not None and low > end_ns):
                 continue
@@ -90,16 +91,20 @@ class RecordingReader:
             except (ValueError, DecodeError, zlib.error) as error:
                 self._is_damaged(number, error)
                 return
-            if first:
-                first = False
-                del batch.memory[:]
-                batch.memory.extend(before.memory)
-                batch.memory_is_set = True
-                if not batch.HasField("identity"):
-                    batch.identity.CopyFrom(self.identity)
-                if not batch.settings:
-                    batch.settings.extend(self.settings)
+            if is_first:
+                is_first = False
+                yield self._head(batch, before, low)
             yield batch
+
+    def _head(self, batch: pb.TelemetryBatch, before: pb.TelemetryBatch, low: int) -> pb.TelemetryBatch:
+        """The first message; what it says is taken out of the first chunk."""
+        head = pb.TelemetryBatch(time_ns=low, wall_ns=batch.wall_ns - batch.time_ns + low, memory_is_set=True)
+        head.memory.extend(before.memory)
+        head.identity.CopyFrom(batch.identity if batch.HasField("identity") else self.identity)
+        head.settings.extend(batch.settings or self.settings)
+        for name in ("memory", "memory_is_set", "identity", "settings"):
+            batch.ClearField(name)
+        return head
 
     def span_tables(
         self, names: Names, start_ns: int | None = None, end_ns: int | None = None

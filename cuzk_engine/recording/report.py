@@ -97,7 +97,8 @@ def _head(contents: Contents) -> Iterator[str]:
     if info.dropped_until_ns is not None:
         yield "  the oldest part was dropped for the size limit; this is what was left"
     values = {setting.key: setting.value for setting in info.settings if not setting.device}
-    known = [f"{name} {values[key]}" for key, name in _SETTINGS if key in values]
+    words = {"true": "on", "false": "off"}
+    known = [f"{name} {words.get(values[key], values[key])}" for key, name in _SETTINGS if key in values]
     if known:
         yield f"  {' · '.join(known)}"
     changes = [mark for mark in contents.marks if mark.kind == "setting"]

@@ -93,13 +93,14 @@ class RecordingWriter:
         self._begin()
         if not self._pending:
             return
+        begin = self._pending[0].time_ns
         try:
             chunk = merged(self._pending)
         except ValueError as error:
             raise CuzkError(f"the engine sent what this version does not understand: {error}") from error
         self._pending, self._pending_events = [], 0
         with self._faults():
-            self._write(chunk)
+            self._write(chunk, begin)
 
     def close(self) -> None:
         """Writes what is left and leaves one plain file; may be called twice."""
@@ -125,8 +126,17 @@ class RecordingWriter:
         except OSError as error:
             raise CuzkError(f"{self.path}: cannot be made: {(error.strerror or str(error)).lower()}") from error
         os.close(descriptor)
-        with self._faults():
-            database = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        try:
+            with self._faults():
+                return self._set_up(address)
+        except BaseException:  # an interruption included: half a recording is none
+            for suffix in ("", "-wal", "-shm"):
+                Path(f"{self.path}{suffix}").unlink(missing_ok=True)
+            raise
+
+    def _set_up(self, address: str) -> sqlite3.Connection:
+        database = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        try:
             for pragma in (
                 f"page_size={PAGE_BYTES}",
                 f"application_id={APPLICATION_ID}",
@@ -137,10 +147,14 @@ class RecordingWriter:
                 f"journal_size_limit={1 << 20}",
             ):
                 database.execute(f"PRAGMA {pragma}")
-            for statement in SCHEMA.values():
-                database.execute(statement)
-            self._put(database, address=address, created_unix_ns=time.time_ns())
-            return database
+            with _transaction(database):
+                for statement in SCHEMA.values():
+                    database.execute(statement)
+                self._put(database, address=address, created_unix_ns=time.time_ns())
+        except BaseException:
+            database.close()
+            raise
+        return database
 
     def _begin(self, next_ns: int | None = None) -> None:
         """The first message of a stream has the time of the connection; history that follows it is older."""
@@ -169,10 +183,10 @@ class RecordingWriter:
         with self._faults():
             self._put(self._database, **facts)
 
-    def _write(self, chunk: pb.TelemetryBatch) -> None:
+    def _write(self, chunk: pb.TelemetryBatch, begin: int) -> None:
         spans = span_table(chunk.spans, chunk.strings, self._names)
         allocations = decode_allocations(chunk.allocations, list(chunk.strings))
-        start, end = _extent(chunk, spans.start.min() if len(spans) else None)
+        start, end = min(begin, int(spans.start[0])) if len(spans) else begin, chunk.time_ns
         self._levels.memory(self._ledger, allocations, start, end)
         self._levels.spans(spans)
         for sample in chunk.samples:
@@ -246,9 +260,3 @@ def _transaction(database: sqlite3.Connection) -> Iterator[None]:
         database.execute("ROLLBACK")
         raise
     database.execute("COMMIT")
-
-
-def _extent(chunk: pb.TelemetryBatch, first_span: int | None) -> tuple[int, int]:
-    """From the first thing that a chunk tells of to when it was sent."""
-    times = [chunk.time_ns, *([int(first_span)] if first_span is not None else [])]
-    return min(times), chunk.time_ns

@@ -118,7 +118,8 @@ def test_lock_handover() -> None:
     story = held(Story(), Kind.UPLOAD_ABC, pinned=True)
     assert offered(story, Setup(workers=2, prestage="locked")) == {"pipeline.prestage": "ahead"}
     assert offered(story, Setup(workers=2, prestage="ahead")) == {}
-    bare = Story().kernel(0, 20).kernel(60, 100).did(Kind.LOCK_HELD, 0, 100)
+    bare = Story().kernel(0, 20, "a").kernel(60, 100, "b").did(Kind.LOCK_HELD, 0, 60, "a")
+    bare.did(Kind.LOCK_HELD, 60, 100, "b")
     assert offered(bare, Setup(workers=1)) == {WORKERS: "2"}
     assert offered(bare, Setup(workers=2)) == {}
 

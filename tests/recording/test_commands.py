@@ -1,0 +1,342 @@
+"""`cuzk record`, `diagnose`, `export` and `info` of a recording."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cuzk_engine.client.recording import Recording
+from cuzk_engine.client.types import TelemetryUpdate
+from cuzk_engine.errors import CuzkError
+from cuzk_engine.events import Allocation, Cause, EventBatch, Gap, Incident, Kind, Lane, Mark, Sample, Span, host_lane
+from cuzk_engine.proto import engine_v1_pb2 as pb
+from cuzk_engine.recording.writer import RecordingWriter
+from cuzk_engine.telemetry.columns import encode_events
+from tests.cli.conftest import ROOT, Cuzk, command, cuzk  # noqa: F401 - a fixture
+from tests.recording.streams import MS, WALL
+from tests.support.daemons import Daemon, Witnesses, finished, running, wait_for
+
+SETTINGS = {
+    "gpus.gpu_workers_per_device": "1",
+    "pipeline.prestage": "off",
+    "pipeline.double_buffer": "true",
+    "pipeline.evaluate": "host",
+    "srs.residency": "auto",
+}
+
+
+def story(path: Path, evaluate_ms: int, partitions: int = 10) -> Path:
+    """Job after job on a card: an evaluation, a pageable upload of 20 ms inside the lock, 100 ms of kernels."""
+    device = pb.DeviceInfo(id="cuda:0", name="A card", kind="cuda", capacity=16 << 30, workers=1)
+    settings = [pb.Setting(key=key, value=value) for key, value in SETTINGS.items()]
+    with RecordingWriter(path) as writer:
+        identity = pb.Identity(version="1", build="0123456789", devices=[device])
+        writer.add(pb.TelemetryBatch(time_ns=0, wall_ns=WALL, identity=identity, settings=settings, memory_is_set=True))
+        at = 0
+        for number in range(partitions):
+            events = EventBatch.empty()
+            job = f"job-{number:04}"
+
+            def span(kind: Kind, lane: str, start: int, length: int, size: int = 0, pinned: bool | None = None) -> None:
+                row = Span(start, start + length, "cuda:0", lane, kind, job, 0, 0, size, pinned)  # noqa: B023
+                events.spans.append(row)  # noqa: B023
+
+            span(Kind.EVALUATE, host_lane(0), at, evaluate_ms * MS)
+            locked = at + evaluate_ms * MS
+            span(Kind.LOCK_WAIT, Lane.LOCK, locked, 0)
+            span(Kind.UPLOAD_ABC, Lane.H2D, locked, 20 * MS, 100 << 20, False)
+            span(Kind.MSM_ACCUMULATE, Lane.COMPUTE, locked + 20 * MS, 100 * MS)
+            span(Kind.LOCK_HELD, Lane.LOCK, locked, 120 * MS)
+            end = locked + 120 * MS
+            events.allocations += [
+                Allocation(at, "cuda:0", 6 << 30, "abc", 0, job),
+                Allocation(end, "cuda:0", -(6 << 30), "abc", 0, job),
+            ]
+            events.samples.append(Sample(end, "cuda:0", utilisation=0.5, power=300.0))
+            if number == 5:
+                events.marks.append(Mark(at, "setting", "pre-staging → off"))
+                events.gaps.append(Gap(at, locked, "cuda:0", Cause.HOST_STARVED, "a gap", job, 0))
+                events.incidents.append(Incident(at, "cuda:0", "out-of-memory", job, "out of memory", 4 << 30, 1 << 30))
+            batch = encode_events(events)
+            batch.time_ns, batch.wall_ns, batch.dropped = end, WALL + end, 7 if number == 9 else 0
+            batch.jobs.add(
+                id=job, state=pb.JOB_STATE_COMPLETED, device="cuda:0", submitted_unix_ns=WALL,
+                started_unix_ns=WALL + at, finished_unix_ns=WALL + end,
+            )  # fmt: skip
+            writer.add(batch)
+            at = end
+    return path
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    return story(tmp_path / "a.cuzkrec", 80)
+
+
+def test_diagnosis_of_one_recording(cuzk: Cuzk, recorded: Path) -> None:  # noqa: F811
+    result = cuzk("diagnose", recorded)
+    assert (result.code, result.err) == (0, "")
+    lines = {" ".join(line.split()) for line in result.out.splitlines()}
+    for expected in (
+        "  workers 1 · pre-staging off · double buffering on · evaluation host · key residency auto",
+        "cuda:0, A card, 16 GiB",
+        "  kernels ran         1.00 s  50.0 %",
+        "    host-starved      800 ms  40.0 %  10 gaps",
+        "    pageable-upload   200 ms  10.0 %  10 gaps",
+        "  lock held           1.20 s  60.0 %  200 ms of it without a kernel",
+        "  partitions: 10, one in 200 ms",
+        "    kernels     100 ms   100 ms   100 ms",
+        "    a, b, c  up  pageable     10  1000 MiB  200 ms  5.24 GB/s",
+        "  cuda:0  6 GiB of 16 GiB  at 0.00 ms  abc 6 GiB",
+        "  1. cuda:0: The next partition was not ready: 40.0 % of the time",
+        "    at 1.00 s: pre-staging → off",
+    ):
+        assert " ".join(expected.split()) in lines, result.out
+    assert "nothing lost" not in result.out
+    assert "7 events were lost" in result.out
+    assert "     → gpus.gpu_workers_per_device = 2: a second worker" in result.out
+    assert "     → pipeline.evaluate = device:" in result.out
+    assert "     → pipeline.prestage = ahead:" in result.out
+    assert "cuda:0: out of memory\n     4 GiB were asked for, 1 GiB were free" in result.out
+
+
+def test_diagnosis_as_json(cuzk: Cuzk, recorded: Path) -> None:  # noqa: F811
+    document = json.loads(cuzk("diagnose", recorded, "--json").out)
+    (device,) = document["devices"]
+    assert device["busy"] == pytest.approx(0.5)
+    assert device["idle_by_cause"] == pytest.approx({"host-starved": 0.4, "pageable-upload": 0.1, "short": 0.0})
+    assert device["partitions"]["whole"]["median_ms"] == pytest.approx(200)
+    assert [finding["kind"] for finding in device["findings"]] == ["host-starved", "pageable-upload", "out-of-memory"]
+    assert document["memory"]["cuda:0"]["peak"] == 6 << 30
+    assert (document["lost"], document["damage"], document["settings"]["pipeline.prestage"]) == (7, None, "off")
+
+
+def test_a_part_of_the_time(cuzk: Cuzk, recorded: Path) -> None:  # noqa: F811
+    document = json.loads(cuzk("diagnose", recorded, "--from", "400ms", "--to", "1s", "--json").out)
+    assert document["seconds"] == pytest.approx(0.6)
+    (device,) = document["devices"]
+    assert device["partitions"]["whole"]["count"] == 3
+    assert device["busy_seconds"] == pytest.approx(0.3)
+    wrong = cuzk("diagnose", recorded, "--from", "1h")
+    assert (wrong.code, wrong.error) == (2, f"{recorded}: nothing was recorded between --from and --to")
+    assert cuzk("diagnose", recorded, "--to", "soon").code == 2
+
+
+def test_two_recordings_side_by_side(cuzk: Cuzk, recorded: Path, tmp_path: Path) -> None:  # noqa: F811
+    other = story(tmp_path / "b.cuzkrec", 20)
+    result = cuzk("diagnose", recorded, other)
+    assert result.code == 0
+    rows = {" ".join(line.split()) for line in result.out.splitlines()}
+    assert "kernels ran 50.0 % 71.4 % +21.4 points" in rows
+    assert "host-starved 40.0 % 14.3 % -25.7 points" in rows
+    assert "one partition in 200 ms 140 ms × 0.70" in rows
+    assert "evaluate 80.0 ms 20.0 ms × 0.25" in rows
+    both = json.loads(cuzk("diagnose", recorded, other, "--json").out)
+    assert (both["a"]["seconds"], both["b"]["seconds"]) == (pytest.approx(2.0), pytest.approx(1.4))
+
+
+def test_a_file_that_is_no_recording(cuzk: Cuzk, tmp_path: Path) -> None:  # noqa: F811
+    path = tmp_path / "x"
+    path.write_text("hello")
+    for arguments in (("diagnose", path), ("export", path, "--perfetto", tmp_path / "out")):
+        result = cuzk(*arguments)
+        assert (result.code, result.error) == (1, f"{path}: is no recording (cuzk record makes one)")
+    assert not (tmp_path / "out").exists()
+
+
+def test_export(cuzk: Cuzk, recorded: Path, tmp_path: Path) -> None:  # noqa: F811
+    out = tmp_path / "trace.json"
+    result = cuzk("export", recorded, "--perfetto", out)
+    assert (result.code, result.err) == (0, "")
+    trace = json.loads(out.read_text())
+    events: list[dict[str, Any]] = trace["traceEvents"]
+    assert f"{len(events)} events" in result.out
+    names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    assert set(names.values()) == {"kernels", "lock", "copies to the device", "worker 0", "idle"}
+    (process,) = (e for e in events if e["name"] == "process_name")
+    assert process["args"]["name"] == "cuda:0 (A card)"
+    kernels = [e for e in events if e["ph"] == "X" and names[e["pid"], e["tid"]] == "kernels"]
+    assert [(e["ts"], e["dur"]) for e in kernels][:2] == [(100_000.0, 100_000.0), (300_000.0, 100_000.0)]
+    assert kernels[0]["args"] == {"job": "job-0000", "partition": 0, "worker": 0}
+    (upload,) = (e for e in events if e["ph"] == "X" and e["ts"] == 80_000.0 and e["cat"] == "upload")
+    assert (upload["args"]["bytes"], upload["args"]["memory"]) == (100 << 20, "pageable")
+    memory = [e["args"]["bytes"] for e in events if e["ph"] == "C" and e["name"] == "memory: abc"]
+    assert memory == [6 << 30, 0] * 10
+    assert [e["args"]["%"] for e in events if e["name"] == "utilisation"] == [50.0] * 10
+    instants = {e["name"] for e in events if e["ph"] == "i"}
+    assert instants == {"setting: pre-staging → off", "incident: out-of-memory", "recording: recording began"}
+    assert json.loads(cuzk("export", recorded, "--perfetto", out, "--json").out)["events"] == len(events)
+
+
+def test_a_trace_does_not_replace_its_recording(cuzk: Cuzk, recorded: Path) -> None:  # noqa: F811
+    result = cuzk("export", recorded, "--perfetto", recorded)
+    assert result.error == f"{recorded}: is the recording itself; name another file for the trace"
+    assert cuzk("diagnose", recorded).code == 0
+    assert cuzk("export", recorded, "--perfetto", recorded.parent / "no" / "x").code == 1
+
+
+def test_info(cuzk: Cuzk, recorded: Path) -> None:  # noqa: F811
+    document = json.loads(cuzk("info", recorded, "--json").out)
+    assert (document["kind"], document["seconds"], document["events_lost"]) == ("recording", 2.0, 7)
+    assert document["devices"] == ["cuda:0 (A card)"]
+    text = cuzk("info", recorded)
+    assert text.code == 0
+    assert "cuda:0 (A card)" in text.out
+
+
+# ---- from an engine ----
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[Daemon]:
+    with tempfile.TemporaryDirectory(prefix="cuzk-r-") as home, running(Path(home)) as found:
+        yield found
+
+
+def record(daemon: Daemon, path: Path, *options: str) -> subprocess.Popen[str]:
+    arguments = command("record", path, "--daemon", daemon.address, *options)
+    return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+
+
+def has_begun(path: Path) -> None:
+    def opens() -> bool:
+        try:
+            Recording.open(path).close()
+        except CuzkError:
+            return False
+        return True
+
+    wait_for(opens, 30)
+
+
+def updates_of(path: Path) -> list[TelemetryUpdate]:
+    """What a file holds by now; chunks are written about every two seconds."""
+    with Recording.open(path) as recording:
+        return list(recording.updates())
+
+
+def ended_jobs_of(path: Path) -> set[str]:
+    return {job.id for update in updates_of(path) for job in update.jobs if job.state.ended}
+
+
+def gaps_of(path: Path) -> list[Gap]:
+    return [gap for update in updates_of(path) for gap in update.events.gaps]
+
+
+def test_recording_until_interrupted(daemon: Daemon, tmp_path: Path) -> None:
+    path = tmp_path / "r.cuzkrec"
+    process = record(daemon, path)
+    has_begun(path)
+    witnesses = Witnesses(tmp_path)
+    with daemon.client() as client:
+        job = client.submit(key_path=witnesses.key, witness_path=witnesses(seconds=0.1))
+        assert finished(client, job).state == "completed"
+    wait_for(lambda: job.id in ended_jobs_of(path), 30)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (0, "")
+    assert out.startswith(f"{path}: ")
+    assert {item.name for item in tmp_path.iterdir() if item.name.startswith("r.")} == {"r.cuzkrec"}
+    with Recording.open(path) as recording:
+        updates = list(recording.updates())
+        info = recording.info
+    assert info.identity.devices[0].name == "fake device"
+    assert info.address == daemon.address
+    kinds = {span.kind for update in updates for span in update.events.spans if span.job == job.id}
+    assert kinds == {Kind.EVALUATE, Kind.LOCK_HELD}
+    assert [j.state for u in updates for j in u.jobs if j.id == job.id][-1] == "completed"
+    assert any(mark.kind == "recording" for update in updates for mark in update.events.marks)
+
+
+def test_recording_for_some_seconds(daemon: Daemon, tmp_path: Path) -> None:
+    process = record(daemon, tmp_path / "r.cuzkrec", "--seconds", "0.5", "--json", "--history", "10m")
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (0, "")
+    document = json.loads(out)
+    assert (document["end"], document["lost"]) == ("time", 0)
+    assert document["events"] > 0  # of the history: the daemon's start is a mark
+
+
+def test_an_interrupted_recording_of_some_seconds_is_130_and_whole(daemon: Daemon, tmp_path: Path) -> None:
+    path = tmp_path / "r.cuzkrec"
+    process = record(daemon, path, "--seconds", "600")
+    has_begun(path)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 130
+    with Recording.open(path) as recording:
+        assert recording.info.address == daemon.address
+        list(recording.updates())
+        assert recording.damage is None
+
+
+def test_an_interruption_while_the_file_is_made_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: object, **values: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RecordingWriter, "_put", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        RecordingWriter(tmp_path / "r.cuzkrec")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_engine_ends_while_it_is_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "r.cuzkrec"
+    with tempfile.TemporaryDirectory(prefix="cuzk-r-") as home, running(Path(home)) as engine:
+        process = record(engine, path)
+        has_begun(path)
+        engine.stop()
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (0, "")
+    assert "the engine ended; what it told up to then is recorded" in out
+
+
+def test_nobody_to_record(cuzk: Cuzk, tmp_path: Path) -> None:  # noqa: F811
+    path = tmp_path / "r.cuzkrec"
+    result = cuzk("record", path, "--daemon", f"unix://{tmp_path}/none.sock")
+    assert result.code == 1
+    assert "no engine answers at" in result.error
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--limit", "10KiB"), "--limit is '10KiB': expected at least 1 MiB"),
+        (("--limit", "much"), "--limit is 'much': expected a number and one of"),
+        (("--history", "x"), "--history is 'x': expected a number and one of"),
+        (("--seconds", "0"), "'0' is no number of seconds above 0"),
+    ],
+)
+def test_wrong_usage(cuzk: Cuzk, tmp_path: Path, options: tuple[str, str], message: str) -> None:  # noqa: F811
+    result = cuzk("record", tmp_path / "r", *options)
+    assert result.code == 2
+    assert message in result.error
+
+
+def test_a_real_engine_says_why_it_was_idle(tmp_path: Path) -> None:
+    """From kernels to gaps on the stream, to the file, to the report."""
+    path = tmp_path / "r.cuzkrec"
+    with tempfile.TemporaryDirectory(prefix="cuzk-r-") as home, running(Path(home), fake=False) as engine:
+        process = record(engine, path)
+        has_begun(path)
+        witnesses = Witnesses(tmp_path)
+        with engine.client() as client, client.telemetry() as stream:
+            first = client.submit(key_path=witnesses.key, witness_path=witnesses())
+            assert finished(client, first).state == "completed"
+            idle: list[Gap] = []
+            for update in stream:
+                idle += [gap for gap in update.events.gaps if gap.cause == Cause.QUEUE_EMPTY]
+                if idle:
+                    break
+        wait_for(lambda: idle[0] in gaps_of(path), 30)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+    assert idle[0] in gaps_of(path)
