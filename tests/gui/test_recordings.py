@@ -9,12 +9,16 @@ from PySide6.QtGui import QDropEvent
 from pytestqt.qtbot import QtBot
 
 from cuzk_engine.client import CuzkError, ProcessState
+from cuzk_engine.proto import engine_v1_pb2 as pb
+from cuzk_engine.recording.writer import RecordingWriter
+from cuzk_engine.telemetry.columns import encode_events
 from cuzk_gui.main import _parser
 from cuzk_gui.models.findings import RECORDED
 from cuzk_gui.recording import RecordingFeed, open_recording
 from cuzk_gui.window import MainWindow
+from tests.gui import stories
 from tests.gui.conftest import OpenWindow
-from tests.gui.fakes import FakeEngine
+from tests.gui.fakes import GIB, FakeEngine
 from tests.gui.stories import GPU, FakeRecording
 
 WAIT_MS = 10_000
@@ -190,3 +194,45 @@ class TestOpening:
     def test_named_on_the_command_line(self) -> None:
         assert _parser().parse_args(["run.cuzk"]).recording == "run.cuzk"
         assert _parser().parse_args([]).recording is None
+
+
+def write(path: Path, seconds: int) -> None:
+    """A file as `cuzk record` writes it."""
+    now = 5_000 * SECOND
+    begin = now - seconds * SECOND
+    events, _ = stories.minute(now, length_s=seconds, wall=1_790_000_000 * SECOND - now)
+    first = pb.TelemetryBatch(
+        time_ns=begin,
+        wall_ns=1_790_000_000 * SECOND - now + begin,
+        identity=pb.Identity(
+            build="77c1e4a0b2",
+            version="1",
+            state="ready",
+            devices=[pb.DeviceInfo(id=GPU, name="NVIDIA H200", kind="cuda", capacity=stories.CAPACITY, state="ready")],
+        ),
+        settings=[pb.Setting(key="pipeline.prestage", value="ahead", type="enum", live=True)],
+        memory=[pb.MemoryByPurpose(device=d, purpose=p, bytes=n) for (d, p), n in stories.ledger().items()],
+        memory_is_set=True,
+    )
+    batch = encode_events(events)
+    batch.time_ns, batch.wall_ns = now, 1_790_000_000 * SECOND
+    with RecordingWriter(path, address="gpu-node-07:9820") as writer:
+        writer.add(first)
+        writer.add(batch)
+
+
+def test_a_real_file(window: MainWindow, qtbot: QtBot, tmp_path: Path) -> None:
+    file = tmp_path / "run.cuzk"
+    write(file, 40)
+    window.open_recording(str(file))
+    qtbot.waitUntil(lambda: window.recording is not None and window.recording.feed.done, timeout=WAIT_MS)
+    session = window.session
+    qtbot.waitUntil(lambda: "gpu-node-07:9820" in window.top.facts, timeout=WAIT_MS)
+    assert "NVIDIA H200" in window.top.facts
+    assert len(session.devices[GPU].gaps.rows) > 50
+    assert session.devices[GPU].memory.total > 40 * GIB
+    record = session.incidents.records[0]
+    assert record.incident.picture is not None
+    assert record.incident.picture.remedies[0].value == "locked"
+    assert [f.kind for f in session.findings.of(GPU)] == ["pageable-upload", "other-process"]
+    assert window.shown.show_incident(1) is not None
