@@ -12,6 +12,7 @@ from typing import Final
 from PySide6.QtCore import QObject, Signal
 
 from cuzk_engine.client import CircuitInfo, DaemonStatus, JobInfo, JobState, ProcessState, ProofResult, SettingChange
+from cuzk_engine.client.types import MemoryPlanInfo
 from cuzk_gui.bridge import Bridge, StreamEnded
 from cuzk_gui.engine import Connection, Engine
 from cuzk_gui.files import save_proof
@@ -38,6 +39,15 @@ class Proof:
     witness: str
     label: str = ""
     circuit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanQuery:
+    """What the memory plan shall say: a circuit on a device, as if ``changes`` were made."""
+
+    circuit: str
+    device: str
+    changes: tuple[SettingChange, ...] = ()
 
 
 class Controller(QObject):
@@ -251,8 +261,9 @@ class Controller(QObject):
         def fetched(proof: ProofResult) -> None:
             self._bridge.call(lambda: save_proof(folder, proof), saved, failed)
 
-        def saved(files: tuple[Path, Path]) -> None:
-            self.noticed.emit(f"Saved {files[0]} and {files[1].name}.", Tone.GOOD)
+        def saved(files: tuple[Path, ...]) -> None:
+            rest = f"{files[1].name}" if len(files) == 2 else f"{len(files) - 1} files more"
+            self.noticed.emit(f"Saved {files[0]} and {rest}.", Tone.GOOD)
 
         def failed(message: str) -> None:
             self.noticed.emit(f"The proof was not saved: {message}", Tone.BAD)
@@ -317,6 +328,12 @@ class Controller(QObject):
             self._complain(message)
 
         self._bridge.ask(lambda c: c.apply_settings([change]), applied, refused)
+
+    def plan(self, query: PlanQuery, done: Callable[[MemoryPlanInfo], None], failed: Callable[[str], None]) -> None:
+        """Asks for the memory plan; a failure is one line."""
+        self._bridge.ask(
+            lambda c: c.plan(circuit_id=query.circuit, device=query.device, settings=query.changes), done, failed
+        )
 
     def register(self, key: str) -> None:
         def registered(circuit: CircuitInfo) -> None:

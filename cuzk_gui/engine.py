@@ -14,6 +14,7 @@ from cuzk_engine.client import (
     DaemonStatus,
     EngineClient,
     JobInfo,
+    MemoryPlanInfo,
     ProofResult,
     SettingChange,
     SettingInfo,
@@ -36,6 +37,9 @@ class Connection(Protocol):
     """Calls to a running engine. Each raises CuzkError, in one line, when it cannot be done."""
 
     def apply_settings(self, changes: Iterable[SettingChange]) -> list[SettingInfo]: ...
+    def plan(
+        self, *, circuit_id: str = "", device: str = "", settings: Iterable[SettingChange] = ()
+    ) -> MemoryPlanInfo: ...
     def register_circuit(self, path: str | Path, name: str = "") -> CircuitInfo: ...
     def circuits(self) -> list[CircuitInfo]: ...
     def submit(self, *, key_path: str | Path = "", witness_path: str | Path, label: str = "") -> JobInfo: ...

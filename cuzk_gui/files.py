@@ -1,4 +1,4 @@
-"""Writing a proof: both files whole, or none."""
+"""Writing a proof: all of its files whole, or none."""
 
 from __future__ import annotations
 
@@ -10,13 +10,22 @@ from pathlib import Path
 from cuzk_engine.client import ProofResult
 
 
-def save_proof(folder: Path, proof: ProofResult) -> tuple[Path, Path]:
-    """Writes ``proof.json`` and ``public.json`` into ``folder``; raises OSError, and then leaves neither
-    half-written."""
-    targets = (folder / "proof.json", folder / "public.json")
+def names(partitions: int) -> list[str]:
+    """The files of a job: ``proof.json`` and ``public.json``, numbered where it has several partitions."""
+    if partitions <= 1:
+        return ["proof.json", "public.json"]
+    return [f"{name}_{number}.json" for number in range(1, partitions + 1) for name in ("proof", "public")]
+
+
+def save_proof(folder: Path, proof: ProofResult) -> tuple[Path, ...]:
+    """Writes the proof and its public values, or those of each partition, into ``folder``; raises OSError, and then
+    leaves no file half-written."""
+    pairs = proof.partitions if len(proof.partitions) > 1 else ((proof.proof_json, proof.public_json),)
+    targets = tuple(folder / name for name in names(len(pairs)))
+    texts = [text for pair in pairs for text in pair]
     made: list[Path] = []
     try:
-        for target, text in zip(targets, (proof.proof_json, proof.public_json), strict=True):
+        for target, text in zip(targets, texts, strict=True):
             made.append(_write_beside(target, text))
         for temporary, target in zip(list(made), targets, strict=True):
             os.replace(temporary, target)

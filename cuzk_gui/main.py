@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"cuzk: error: {problem}", file=sys.stderr)
         return 1
     try:
-        return _window(start=arguments.start)
+        return _window(start=arguments.start, recording=arguments.recording)
     except ImportError as error:
         print(f"cuzk: error: the window cannot be loaded: {error}; {display.ALTERNATIVE}", file=sys.stderr)
         return 1
@@ -34,6 +34,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="cuzk app", description="The window of the proving engine.", allow_abbrev=False
     )
+    parser.add_argument("recording", nargs="?", metavar="RECORDING", help="a file of `cuzk record` to look at")
     parser.add_argument("--start", action="store_true", help="start the engine if it does not run")
     parser.add_argument(
         "--demo",
@@ -43,7 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _window(*, start: bool) -> int:
+def _window(*, start: bool, recording: str | None) -> int:
     sys.setswitchinterval(0.001)  # the window's thread shall not wait long for the one that unpacks telemetry
     quit_now: list[Callable[[], None]] = []
 
@@ -71,6 +72,8 @@ def _window(*, start: bool) -> int:
     window.ended.connect(lambda: app.exit(0))
     quit_now.append(window.request_quit)
     window.show()
+    if recording is not None:
+        window.open_recording(recording)
     if start:
         window.controller.act(Action.START)
     code = app.exec()

@@ -38,6 +38,8 @@ class WindowMenu(QMenu):
         prove: Do,
         demo: Do | None,
         save: Do,
+        recording: Do,
+        live: Do,
         table: Do,
         follow: Do,
         zoom: Callable[[float], object],
@@ -52,6 +54,10 @@ class WindowMenu(QMenu):
         if demo is not None:
             self._add(self, "Prove the demo circuit", demo)
         self.save = self._add(self, "Save proof…", save, QKeySequence.StandardKey.Save)
+        self.addSeparator()
+        self._add(self, "Open recording…", recording, QKeySequence.StandardKey.Open)
+        self.live = self._add(self, "Back to the running engine", live)
+        self.live.setEnabled(False)
         self.addSeparator()
         view = self.addMenu("View")
         self._add(view, "Follow the present", follow, "F")

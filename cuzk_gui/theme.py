@@ -10,6 +10,7 @@ from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QColor, QFont, QFontDatabase, QGuiApplication, QPalette
 from PySide6.QtWidgets import QApplication
 
+from cuzk_gui.models.causes import Blame
 from cuzk_gui.models.groups import Group
 from cuzk_gui.models.process import Tone
 
@@ -27,6 +28,7 @@ class Colours:
     dark: bool
     background: str
     panel: str
+    card: str
     border: str
     text: str
     muted: str
@@ -49,6 +51,8 @@ class Colours:
     on_bar_light: str
     purposes: dict[str, str]
     groups: dict[Group, str]
+    gaps: dict[Blame, str]  # tints of idle time
+    pool: str  # memory that the pool keeps and nobody uses
 
     def purpose(self, name: str) -> str:
         return self.purposes.get(name, self.purposes["other"])
@@ -113,6 +117,7 @@ DARK: Final = Colours(
     dark=True,
     background="#14161a",
     panel="#1b1e24",
+    card="#20252c",
     border="#2b3038",
     text="#e6e8eb",
     muted="#9aa3ad",
@@ -147,11 +152,19 @@ DARK: Final = Colours(
             Group.WAIT: "#3a4049",
         },
     ),
+    gaps={
+        Blame.NOBODY: "#23282f",
+        Blame.SETTINGS: "#4d3c1a",
+        Blame.OUTSIDE: "#3b3352",
+        Blame.UNEXPLAINED: "#48505b",
+    },
+    pool="#333b46",
 )
 LIGHT: Final = Colours(
     dark=False,
     background="#eef0f3",
     panel="#ffffff",
+    card="#f4f6f8",
     border="#d5dae0",
     text="#1b1f24",
     muted="#535c66",
@@ -186,6 +199,13 @@ LIGHT: Final = Colours(
             Group.WAIT: "#cfd4da",
         },
     ),
+    gaps={
+        Blame.NOBODY: "#eff1f4",
+        Blame.SETTINGS: "#f6e3b8",
+        Blame.OUTSIDE: "#e0d9f0",
+        Blame.UNEXPLAINED: "#b9c0c8",
+    },
+    pool="#dfe3e8",
 )
 
 
@@ -265,10 +285,13 @@ def style_sheet(c: Colours) -> str:
     return f"""
 QMainWindow, QDialog {{ background: {c.background}; }}
 QWidget#top {{ background: {c.panel}; border-bottom: 1px solid {c.border}; }}
+QWidget#top[recorded="true"] {{ background: {c.selected}; }}
 QFrame[panel="true"] {{ background: {c.panel}; border: 1px solid {c.border}; border-radius: 8px; }}
 QLabel {{ color: {c.text}; background: transparent; }}
 QLabel[role="brand"] {{ font-size: 17px; font-weight: 600; }}
 QLabel[role="title"] {{ font-size: 13px; font-weight: 600; }}
+QLabel[role="title-selected"] {{ font-size: 13px; font-weight: 600; color: {c.accent}; }}
+QLabel[role="chosen"] {{ color: {c.accent}; }}
 QLabel[role="muted"] {{ color: {c.muted}; font-size: 12px; }}
 QLabel[role="faint"] {{ color: {c.faint}; font-size: 11px; }}
 QLabel[role="error"] {{ color: {c.bad}; }}
@@ -292,6 +315,17 @@ QPushButton[role="link"] {{ background: transparent; color: {c.accent}; border: 
 QPushButton[role="link"]:hover {{ background: {c.control}; }}
 QPushButton[role="link"]:focus {{ border-color: {c.accent}; }}
 QPushButton[role="link"]:disabled {{ color: {c.faint}; }}
+QPushButton[role="small"] {{ background: {c.button}; color: {c.accent}; padding: 1px 10px; font-size: 12px; }}
+QPushButton[role="small"]:hover {{ background: {c.hover}; }}
+QPushButton[role="small"]:disabled {{ color: {c.faint}; background: transparent; }}
+QFrame[card] {{ background: {c.card}; border: none; border-left: 3px solid {c.faint}; border-radius: 4px; }}
+QFrame[card="bad"] {{ border-left-color: {c.bad}; }}
+QFrame[card="good"] {{ border-left-color: {c.good}; }}
+QFrame[card="warn"] {{ border-left-color: {c.warn}; }}
+QLabel[role="card-title"] {{ font-size: 12px; font-weight: 600; }}
+QLabel[role="card-text"] {{ font-size: 12px; }}
+QLabel[role="gain"] {{ color: {c.warn}; font-size: 12px; }}
+QLabel[role="headline"] {{ font-size: 16px; font-weight: 600; }}
 QFrame#segmented, QFrame#stepper {{ background: {c.control}; border: 1px solid {c.border}; border-radius: 5px; }}
 QToolButton[segment="true"] {{ color: {c.muted}; background: transparent; border: 1px solid transparent;
   border-radius: 4px; padding: 2px 8px; font-size: 12px; }}

@@ -13,12 +13,9 @@ from PySide6.QtWidgets import (
     QApplication,
     QDialog,
     QFileDialog,
-    QFrame,
-    QHBoxLayout,
     QMainWindow,
     QMessageBox,
-    QScrollArea,
-    QSplitter,
+    QStackedWidget,
     QVBoxLayout,
     QWidget,
 )
@@ -30,24 +27,27 @@ from cuzk_gui.charts.stack import ChartStack
 from cuzk_gui.charts.table import TableDialog
 from cuzk_gui.controller import Controller, Proof
 from cuzk_gui.engine import Engine
+from cuzk_gui.files import names
 from cuzk_gui.menu import WindowMenu
 from cuzk_gui.models import words
-from cuzk_gui.models.jobs import elapsed_ns
+from cuzk_gui.models.plan import chart_level
 from cuzk_gui.models.process import Tone
 from cuzk_gui.models.session import Session
-from cuzk_gui.models.view import TimeView
+from cuzk_gui.planner import Planner
 from cuzk_gui.preferences import OnClose, Preferences
+from cuzk_gui.recording import Opener, open_recording
+from cuzk_gui.recording_view import RecordingView, dropped_recording
 from cuzk_gui.theme import Theme, ThemeChoice
 from cuzk_gui.widgets.banner import EngineBanner, Notice
 from cuzk_gui.widgets.circuits import CircuitsPanel
 from cuzk_gui.widgets.close_dialog import CloseDialog
-from cuzk_gui.widgets.controls import label, rule
 from cuzk_gui.widgets.device_card import DevicePanel
 from cuzk_gui.widgets.job_detail import JobDetail
 from cuzk_gui.widgets.jobs_list import JobsList
 from cuzk_gui.widgets.log_view import LogView
 from cuzk_gui.widgets.prove_dialog import ProveDialog, dropped_files
 from cuzk_gui.widgets.top_bar import TopBar
+from cuzk_gui.workspace import Workspace
 
 FRAME_MS: Final = 33
 _SLOW_S: Final = 0.25  # between two looks at loads and times
@@ -62,18 +62,21 @@ class MainWindow(QMainWindow):
 
     ended = Signal()
 
-    def __init__(self, engine: Engine, theme: Theme, preferences: Preferences) -> None:
+    def __init__(self, engine: Engine, theme: Theme, preferences: Preferences, opener: Opener = open_recording) -> None:
         super().__init__()
         self.theme = theme
         self.preferences = preferences
-        self.session = Session()
-        self.controller = Controller(engine, self.session)
-        self.scene = Scene(self.session, TimeView(), theme)
         self.demo = assets.demo()
+        self.live = Workspace(Session(), theme, preferences, has_demo=self.demo is not None)
+        self.recording: RecordingView | None = None
+        self.controller = Controller(engine, self.live.session)
+        self.planner = Planner(self.controller)
         self.clean_end = True
         self._closing = False
         self._quit_requested = False
-        self._seen_session = -1
+        self._opener = opener
+        self._seen_plans = -1
+        self._planned_device = ""
         self._next_slow = 0.0
         self._files: list[str] = []
         self.setWindowTitle("cuzk")
@@ -96,33 +99,13 @@ class MainWindow(QMainWindow):
     def _build(self) -> None:
         self.top = TopBar(self.theme)
         self.banner = EngineBanner(self.theme)
-        self.charts = ChartStack(self.scene)
-        self.devices = DevicePanel(self.theme)
-        self.circuits = CircuitsPanel()
-        self.jobs = JobsList(self.theme, self.session.jobs)
-        self.jobs_note = label("", "muted")
-        self.detail = JobDetail(self.theme, self.demo is not None)
-        self.log = LogView(self.theme, self.session.log, self.preferences.log_level)
-        self.centre = QSplitter(Qt.Orientation.Vertical)
-        self.centre.setHandleWidth(8)
-        self.centre.addWidget(self.charts)
-        self.centre.addWidget(self.log)
-        self.centre.setStretchFactor(0, 5)
-        self.centre.setStretchFactor(1, 1)
-        self.columns = QSplitter(Qt.Orientation.Horizontal)
-        self.columns.setHandleWidth(10)
-        for widget in (self._left(), self.centre, self.detail):
-            self.columns.addWidget(widget)
-        self.columns.setStretchFactor(1, 1)
-        self.centre.setMinimumWidth(480)
-        self.detail.setMinimumWidth(220)
-        for splitter in (self.centre, self.columns):
-            splitter.setChildrenCollapsible(False)
+        self.pages = QStackedWidget()
+        self.pages.addWidget(self.live)
         body = QVBoxLayout()
         body.setContentsMargins(12, 10, 12, 12)
         body.setSpacing(8)
         body.addWidget(self.banner)
-        body.addWidget(self.columns, 1)
+        body.addWidget(self.pages, 1)
         central = QWidget()
         self.notice = Notice(self.theme, central)
         layout = QVBoxLayout(central)
@@ -138,9 +121,11 @@ class MainWindow(QMainWindow):
             prove=self.prove,
             demo=self.prove_demo if self.demo else None,
             save=self._save_selected,
+            recording=self._choose_recording,
+            live=self.back_to_live,
             table=self.show_table,
-            follow=self.scene.view.follow,
-            zoom=self.scene.view.zoom,
+            follow=lambda: self.scene.view.follow(),
+            zoom=lambda factor: self.scene.view.zoom(factor),
             pan=lambda share: self.scene.view.pan(share * self.scene.view.width),
             act=self.controller.act,
             theme=self._choose_theme,
@@ -150,70 +135,65 @@ class MainWindow(QMainWindow):
         )
         self.top.menu.setMenu(self.menu)
 
-    def _left(self) -> QWidget:
-        panel = QFrame()
-        panel.setProperty("panel", True)
-        upper = QWidget()
-        upper.setObjectName("scrolled")
-        inside = QVBoxLayout(upper)
-        inside.setContentsMargins(14, 12, 14, 10)
-        inside.setSpacing(10)
-        inside.addWidget(self.devices)
-        inside.addWidget(rule())
-        inside.addWidget(self.circuits)
-        inside.addStretch(1)
-        scroll = QScrollArea()
-        scroll.setWidgetResizable(True)
-        scroll.setFrameShape(QFrame.Shape.NoFrame)
-        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        scroll.setWidget(upper)
-        lower = QWidget()
-        jobs = QVBoxLayout(lower)
-        jobs.setContentsMargins(6, 6, 4, 8)
-        jobs.setSpacing(4)
-        header = QWidget()
-        line = QHBoxLayout(header)
-        line.setContentsMargins(8, 4, 20, 0)
-        line.addWidget(label("Jobs", "title"), 1)
-        line.addWidget(self.jobs_note)
-        jobs.addWidget(header)
-        jobs.addWidget(self.jobs, 1)
-        self.left = QSplitter(Qt.Orientation.Vertical)
-        self.left.setHandleWidth(6)
-        self.left.setChildrenCollapsible(False)
-        self.left.addWidget(scroll)
-        self.left.addWidget(lower)
-        self.left.setStretchFactor(0, 3)
-        self.left.setStretchFactor(1, 2)
-        outer = QVBoxLayout(panel)
-        outer.setContentsMargins(1, 1, 1, 1)
-        outer.addWidget(self.left)
-        panel.setMinimumWidth(290)
-        return panel
-
     def _connect(self) -> None:
-        control = self.controller
+        control, live = self.controller, self.live
         control.engine_changed.connect(self._show_engine)
         control.noticed.connect(self.notice.say)
-        control.circuits_changed.connect(lambda: self.circuits.show_circuits(control.circuits))
+        control.circuits_changed.connect(self._show_circuits)
         control.submitted.connect(self._submitted)
         self.top.asked.connect(control.act)
         self.top.prove_asked.connect(self.prove)
+        self.top.live_asked.connect(self.back_to_live)
         self.banner.asked.connect(control.act)
-        self.devices.changed.connect(control.apply_setting)
-        self.devices.selected.connect(self.select_device)
-        self.circuits.register_asked.connect(self._register)
-        self.jobs.chosen.connect(lambda _: self._show_job())
-        self.jobs.cancel_asked.connect(control.cancel)
-        self.jobs.save_asked.connect(self.save_proof)
-        self.jobs.hide_asked.connect(self.session.jobs.hide)
-        self.detail.cancel_asked.connect(control.cancel)
-        self.detail.save_asked.connect(self.save_proof)
-        self.detail.charts_asked.connect(self.show_in_charts)
-        self.detail.demo_asked.connect(self.prove_demo)
-        self.detail.prove_asked.connect(self.prove)
-        self.log.level_chosen.connect(lambda level: setattr(self.preferences, "log_level", level))
+        live.apply_asked.connect(control.apply_setting)
+        live.devices.looked_at.connect(self.planner.look_at)
+        live.circuits.register_asked.connect(self._register)
+        live.circuits.chosen.connect(self._plan_for)
+        live.jobs.cancel_asked.connect(control.cancel)
+        live.jobs.save_asked.connect(self.save_proof)
+        live.detail.cancel_asked.connect(control.cancel)
+        live.detail.save_asked.connect(self.save_proof)
+        live.detail.demo_asked.connect(self.prove_demo)
+        live.detail.prove_asked.connect(self.prove)
+        live.log.level_chosen.connect(lambda level: setattr(self.preferences, "log_level", level))
         self.theme.changed.connect(self._restyle)
+
+    @property
+    def shown(self) -> Workspace:
+        """The recording while one is open, else the running engine."""
+        return self.recording.workspace if self.recording is not None else self.live
+
+    @property
+    def session(self) -> Session:
+        return self.shown.session
+
+    @property
+    def scene(self) -> Scene:
+        return self.shown.scene
+
+    @property
+    def charts(self) -> ChartStack:
+        return self.shown.charts
+
+    @property
+    def devices(self) -> DevicePanel:
+        return self.shown.devices
+
+    @property
+    def circuits(self) -> CircuitsPanel:
+        return self.shown.circuits
+
+    @property
+    def jobs(self) -> JobsList:
+        return self.shown.jobs
+
+    @property
+    def detail(self) -> JobDetail:
+        return self.shown.detail
+
+    @property
+    def log(self) -> LogView:
+        return self.shown.log
 
     # ---- time ----
 
@@ -224,57 +204,104 @@ class MainWindow(QMainWindow):
         if self._closing:
             return
         self.controller.tick()
-        view = self.scene.view
-        if self.session.origin_ns is not None:
-            view.set_now(max(view.now, self.session.seconds(self.controller.now_ns())))
-        if self.session.version != self._seen_session:
-            self._seen_session = self.session.version
-            self._show_session()
+        self.planner.tick()
+        if self.recording is not None:
+            self.recording.tick()
         now = time.monotonic()
-        if now >= self._next_slow:
+        slow = now >= self._next_slow
+        if slow:
             self._next_slow = now + _SLOW_S
+        seen = self.isVisible() and not self.isMinimized()
+        self.live.frame(self.controller.now_ns(), painting=seen and self.recording is None)
+        if self.recording is not None:
+            self.recording.workspace.frame(self.recording.feed.now_ns(), painting=seen)
+        if self.planner.version != self._seen_plans or self.live.scene.device != self._planned_device:
+            self._show_plans()
+        if slow:
             self._show_slow()
-        if self.isVisible() and not self.isMinimized():
-            self.charts.frame(self.session.jobs.active)
 
-    def _show_session(self) -> None:
-        ids = self.session.device_ids()
-        if self.scene.device not in ids:
-            self.scene.device = ids[0] if ids else ""
-        self.devices.show_session(self.session, self.scene.device)
-        self.log.refresh()
+    def _show_plans(self) -> None:
+        self._seen_plans, self._planned_device = self.planner.version, self.live.scene.device
+        self.live.devices.show_plans(self.planner.plans)
+        plan, timeline = self.planner.stated.get(self.live.scene.device), self.live.scene.timeline
+        self.live.scene.plan = chart_level(plan, timeline.memory.by_purpose()) if plan and timeline else None
 
     def _show_slow(self) -> None:
         """What moves with time: loads, times since, the jobs' progress."""
-        self.devices.show_load(self.session)
-        self.top.show_engine(self.controller.engine, time.time_ns())
-        counts = self.session.jobs.counts()
-        parts = [f"{counts[s]:,} {s}" for s in (JobState.RUNNING.value, JobState.QUEUED.value) if counts.get(s)]
-        self.jobs_note.setText(" · ".join(parts))
-        self.jobs.jobs.refresh()
-        if not self.jobs.selected and len(self.session.jobs):
-            self.jobs.select(self.session.jobs.order[0])
-        self._show_job()
-        self.log.say_source(words.plain(self.session.log_path, 200) if self.session.log_path else "of the engine")
-
-    def _show_job(self) -> None:
-        job = self.session.jobs.get(self.jobs.selected) if self.jobs.selected else None
-        self.detail.show_job(job, self.session.jobs.place(job.id) if job else 0)
+        self.shown.show_slow()
+        if self.recording is None:
+            self.top.show_engine(self.controller.engine, time.time_ns())
+        else:
+            self.top.show_recording(self.recording.title, self.recording.facts, self.recording.feed.progress)
+        job = self.live.selected_job if self.recording is None else None
         self.menu.save.setEnabled(job is not None and job.state == JobState.COMPLETED)
 
     def _show_engine(self) -> None:
         engine = self.controller.engine
-        self.top.show_engine(engine, time.time_ns())
-        self.banner.show_banner(engine.banner())
+        if self.recording is None:
+            self.top.show_engine(engine, time.time_ns())
+            self.banner.show_banner(engine.banner())
         for action, menu_action in self.menu.engine.items():
             menu_action.setEnabled(action in engine.appearance.actions)
-        self.circuits.set_live(engine.appearance.prove)
-        self.devices.show_session(self.session, self.scene.device)
+        self.live.circuits.set_live(engine.appearance.prove)
+        self.live.devices.show_session(self.live.session, self.live.scene.device)
+
+    def _show_circuits(self) -> None:
+        self.live.circuits.show_circuits(self.controller.circuits)
+        self._plan_for(self.planner.chosen)
+
+    def _plan_for(self, circuit_id: str) -> None:
+        self.planner.choose(circuit_id)
+        circuit = self.planner.circuit
+        self.live.circuits.mark(circuit.id if circuit else "")
 
     def select_device(self, device: str) -> None:
-        if device in self.session.device_ids():
-            self.scene.device = device
-            self._seen_session = -1
+        self.shown.select_device(device)
+
+    # ---- recordings ----
+
+    def _choose_recording(self) -> None:
+        dialog = QFileDialog(self, "Open a recording", self.preferences.folder("recording"))
+        dialog.setFileMode(QFileDialog.FileMode.ExistingFile)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.fileSelected.connect(self.open_recording)
+        dialog.open()
+
+    def open_recording(self, file: str) -> None:
+        """Shows a recording in the place of the running engine, which goes on meanwhile."""
+        self.back_to_live()
+        path = Path(file)
+        self.preferences.set_folder("recording", str(path.parent))
+        self.recording = RecordingView(path, self._opener, self.theme, self.preferences)
+        workspace = self.recording.workspace
+        workspace.set_sizes(self.width())
+        for (_, mine), (_, theirs) in zip(workspace.splitters(), self.live.splitters(), strict=True):
+            mine.restoreState(theirs.saveState())
+        self.recording.failed.connect(self._recording_failed)
+        self.recording.damaged.connect(lambda text: self.notice.say(text, Tone.WARN))
+        self.pages.addWidget(workspace)
+        self.pages.setCurrentWidget(workspace)
+        self.banner.hide()
+        self.menu.live.setEnabled(True)
+        self._show_slow()
+
+    def back_to_live(self) -> None:
+        """Closes the recording."""
+        if self.recording is None:
+            return
+        closed, self.recording = self.recording, None
+        self.pages.setCurrentWidget(self.live)
+        self.pages.removeWidget(closed.workspace)
+        closed.close()
+        self.menu.live.setEnabled(False)
+        self.live.show_again()
+        self.banner.show_again()
+        self._show_engine()
+        self._show_slow()
+
+    def _recording_failed(self, reason: str) -> None:
+        self.back_to_live()
+        self.notice.say(reason[:1].upper() + reason[1:], Tone.BAD)
 
     # ---- proofs ----
 
@@ -311,24 +338,13 @@ class MainWindow(QMainWindow):
             self.notice.say(f"The engine takes no jobs now: {engine.appearance.word.lower()}", Tone.WARN)
 
     def _submitted(self, job_id: str) -> None:
-        self.jobs.jobs.refresh()
-        self.jobs.select(job_id)
-        self._show_job()
+        self.live.jobs.jobs.refresh()
+        self.live.jobs.select(job_id)
+        self.live.show_job()
 
     def _save_selected(self) -> None:
-        if self.jobs.selected:
-            self.save_proof(self.jobs.selected)
-
-    def show_in_charts(self, job_id: str) -> None:
-        """Moves the time axis to the job, from its start to its end or to now."""
-        job = self.session.jobs.get(job_id)
-        if job is None or not job.started_unix_ns:
-            return
-        if job.device in self.session.device_ids():
-            self.select_device(job.device)
-        start = self.session.seconds(job.started_unix_ns - self.session.wall_offset_ns)
-        length = max(elapsed_ns(job, time.time_ns()) / 1e9, 1e-3)
-        self.scene.view.show(start - 0.06 * length, start + 1.06 * length)
+        if self.recording is None and self.live.jobs.selected:
+            self.save_proof(self.live.jobs.selected)
 
     def save_proof(self, job_id: str) -> None:
         """Asks for a folder, then writes proof.json and public.json there."""
@@ -342,12 +358,13 @@ class MainWindow(QMainWindow):
     def save_into(self, job_id: str, folder: str) -> None:
         """Writes the proof; where one is already, asks before it is replaced."""
         self.preferences.set_folder("proof", folder)
-        there = [name for name in ("proof.json", "public.json") if (Path(folder) / name).exists()]
+        job = self.live.session.jobs.get(job_id)
+        there = [name for name in names(job.partitions if job else 1) if (Path(folder) / name).exists()]
         if not there:
             self.controller.save(job_id, Path(folder))
             return
         box = QMessageBox(
-            QMessageBox.Icon.NoIcon, "Save proof", f"{folder} already has {' and '.join(there)}.", parent=self
+            QMessageBox.Icon.NoIcon, "Save proof", f"{folder} already has {' and '.join(there[:4])}.", parent=self
         )
         replace = box.addButton("Replace", QMessageBox.ButtonRole.AcceptRole)
         box.addButton("Cancel", QMessageBox.ButtonRole.RejectRole)
@@ -365,19 +382,23 @@ class MainWindow(QMainWindow):
         dialog.open()
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
-        if dropped_files(event.mimeData()):
+        if dropped_files(event.mimeData()) or dropped_recording(event.mimeData()):
             event.acceptProposedAction()
 
     def dropEvent(self, event: QDropEvent) -> None:
+        recording = dropped_recording(event.mimeData())
         files = dropped_files(event.mimeData())
-        if files:
+        if recording:
+            event.acceptProposedAction()
+            self.open_recording(recording)
+        elif files:
             event.acceptProposedAction()
             self.prove(files)
 
     # ---- the rest ----
 
     def show_table(self) -> TableDialog:
-        dialog = TableDialog(self.charts.charts, self.session, self)
+        dialog = TableDialog(self.charts, self.session, self)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.show()
         return dialog
@@ -401,9 +422,9 @@ class MainWindow(QMainWindow):
         self.preferences.on_close = choice
 
     def _restyle(self) -> None:
-        self.charts.restyle()
-        self.log.rebuild()
-        self._seen_session = -1
+        self.live.restyle()
+        if self.recording is not None:
+            self.recording.workspace.restyle()
 
     def _restore(self) -> None:
         self.resize(1500, 900)
@@ -411,22 +432,11 @@ class MainWindow(QMainWindow):
         geometry = self.preferences.state("geometry")
         if geometry is not None:
             self.restoreGeometry(geometry)
-        left, right = min(max(self.width() * 0.215, 290), 330), min(max(self.width() * 0.19, 225), 300)
-        self.columns.setSizes([round(left), round(self.width() - left - right), round(right)])
-        self.left.setSizes([560, 260])
-        self.centre.setSizes([700, 150])
-        for name, splitter in self._splitters():
+        self.live.set_sizes(self.width())
+        for name, splitter in self.live.splitters():
             state = self.preferences.state(name)
             if state is not None:
                 splitter.restoreState(state)
-
-    def _splitters(self) -> tuple[tuple[str, QSplitter], ...]:
-        return (
-            ("columns", self.columns),
-            ("centre", self.centre),
-            ("left", self.left),
-            ("charts", self.charts.splitter),
-        )
 
     # ---- closing ----
 
@@ -450,7 +460,7 @@ class MainWindow(QMainWindow):
         if not runs or choice is not OnClose.ASK:
             self._finish(choice if runs else OnClose.KEEP)
             return
-        counts = self.session.jobs.counts()
+        counts = self.live.session.jobs.counts()
         dialog = CloseDialog(self.theme, counts.get("running", 0) + counts.get("queued", 0), self)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
 
@@ -468,13 +478,15 @@ class MainWindow(QMainWindow):
         self._closing = True
         self._timer.stop()
         self.preferences.set_state("geometry", self.saveGeometry())
-        for name, splitter in self._splitters():
+        for name, splitter in self.live.splitters():
             self.preferences.set_state(name, splitter.saveState())
         self.preferences.save()
         self.hide()
         if choice is OnClose.STOP:
             self.controller.shut_down_engine(0.6)
         self.clean_end = self.controller.close(0.8)
+        if self.recording is not None:
+            self.clean_end = self.recording.close() and self.clean_end
         self.theme.changed.disconnect(self._restyle)
         self.close()
         self.ended.emit()

@@ -16,6 +16,7 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "app", help="open the window", description="Opens the window.", allow_abbrev=False
     )
+    parser.add_argument("recording", nargs="?", metavar="RECORDING", help="a file of `cuzk record` to look at")
     parser.add_argument("--start", action="store_true", help="start the engine if it does not run")
     parser.add_argument(
         "--demo",
@@ -32,7 +33,8 @@ def run(args: argparse.Namespace) -> int:
         raise CuzkError(
             f"the window cannot be loaded: {error}; `cuzk prove` and `cuzk daemon` work without it"
         ) from error
-    arguments = ["--start"] if args.start else []
+    arguments = [] if args.recording is None else [args.recording]
+    arguments += ["--start"] if args.start else []
     arguments += [] if args.demo is None else ["--demo", args.demo]
     code: int = window.main(arguments)
     return code

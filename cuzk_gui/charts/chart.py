@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from textwrap import wrap
 
-from PySide6.QtCore import QPointF, QRectF, Qt
+from PySide6.QtCore import QPointF, QRectF, Qt, Signal
 from PySide6.QtGui import QColor, QFontMetricsF, QPainter, QPaintEvent, QPen, QResizeEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from cuzk_gui.charts.paint import Area, LabelPen, RectBatch, dashed
 from cuzk_gui.charts.plot import Plot
 from cuzk_gui.charts.scene import Scene
-from cuzk_gui.models import words
+from cuzk_gui.models import incidents, words
+from cuzk_gui.models.incidents import Record
 from cuzk_gui.theme import ui_font
 
 Row = tuple[str | int | float, ...]
 LegendEntry = tuple[str, str]  # (name, colour)
+_FLAG_WIDTH, _FLAG_HEIGHT = 13.0, 12.0
+_TIP_WIDTH = 64  # characters of a sentence in a readout
 _MARK_ROWS = 3  # texts of marks that are close to each other stand above each other
 
 
@@ -78,7 +82,10 @@ class Legend(QWidget):
 
 
 class Chart(QFrame):
-    """``shows_marks``: this chart carries the texts of marks and incidents; all charts carry their lines."""
+    """``shows_marks``: this chart carries the texts of marks and incidents; all charts carry their lines.
+    ``incident_chosen``: the flag or line of an incident (its number) was clicked."""
+
+    incident_chosen = Signal(int)
 
     title = ""
     empty = "nothing measured yet"
@@ -104,7 +111,9 @@ class Chart(QFrame):
         self.header.addWidget(self._gap, 1)
         self.header.addWidget(self._legend, 1)
         self.header.addWidget(self._note)
-        self.plot = Plot(scene, self._paint, bottom_axis=bottom_axis)
+        self.plot = Plot(
+            scene, self._paint, bottom_axis=bottom_axis, top=7 if self.shows_marks or not bottom_axis else 2
+        )
         layout = QVBoxLayout(self)
         layout.setContentsMargins(1, 0, 4, 6)
         layout.setSpacing(0)
@@ -115,7 +124,12 @@ class Chart(QFrame):
         layout.addWidget(self.plot, 1)
         self.plot.setAccessibleName(f"{self.title}, chart")
         self.plot.setAccessibleDescription("The same content as a table: View, Show as table")
+        self.plot.box.on_click = self._clicked
         self._ticks: list[tuple[float, str]] | None = None
+
+    def set_title(self, title: str) -> None:
+        self._title.setText(title)
+        self.plot.setAccessibleName(f"{title}, chart")
 
     # ---- for subclasses ----
 
@@ -132,6 +146,10 @@ class Chart(QFrame):
     def rows(self, limit: int) -> list[Row]:
         """The shown stretch as table rows, the newest ``limit``."""
         raise NotImplementedError
+
+    def clicked(self, position: QPointF, area: Area) -> bool:
+        """A click that hit no incident; whether it meant something here."""
+        return False
 
     def legend(self) -> Sequence[LegendEntry]:
         return ()
@@ -203,6 +221,29 @@ class Chart(QFrame):
             painter.setPen(QPen(QColor(self.scene.colours.faint), 1))
             painter.drawLine(QPointF(x, 0), QPointF(x, height))
 
+    def point_at(self, position: QPointF) -> str | None:
+        """What to say of the point under the mouse: an incident goes first."""
+        area = self.area()
+        record = self._incident_at(position, area)
+        if record is None:
+            return self.describe(position, area)
+        clock = words.clock(record.incident.time_ns + self.scene.session.wall_offset_ns)
+        said = [incidents.headline(record.incident), "Click to see who held what."]
+        return tooltip(f"{incidents.title(record.incident)}, {clock}", [], said)
+
+    def _incident_at(self, position: QPointF, area: Area) -> Record | None:
+        reach = _FLAG_WIDTH if self.shows_marks and position.y() <= _FLAG_HEIGHT + 2 else 3.0
+        middle = area.start_ns + round((position.x() - (reach - 3) / 2) * area.pixel_ns)
+        return self.scene.session.incidents.near(self.scene.device, middle, round(reach * area.pixel_ns))
+
+    def _clicked(self, position: QPointF) -> None:
+        area = self.area()
+        record = self._incident_at(position, area)
+        if record is not None:
+            self.incident_chosen.emit(record.number)
+        else:
+            self.clicked(position, area)
+
     def _paint_marks(self, painter: QPainter, area: Area) -> None:
         session, colours = self.scene.session, self.scene.colours
         end = area.start_ns + area.span_ns
@@ -232,7 +273,8 @@ class Chart(QFrame):
             if self.shows_marks:
                 painter.setPen(Qt.PenStyle.NoPen)
                 painter.setBrush(QColor(colours.bad))
-                painter.drawPolygon([QPointF(x, 0), QPointF(x + 10, 4.5), QPointF(x, 9)])
+                middle = _FLAG_HEIGHT / 2
+                painter.drawPolygon([QPointF(x, 0), QPointF(x + _FLAG_WIDTH, middle), QPointF(x, _FLAG_HEIGHT)])
 
     def _pill(self, painter: QPainter, rect: QRectF, text: str) -> None:
         colours = self.scene.colours
@@ -251,7 +293,7 @@ def tooltip(title: str, pairs: Sequence[tuple[str, str]], marks: Sequence[str] =
         f'<tr><td style="padding-right:12px">{name}</td><td align="right">{escape(value)}</td></tr>'
         for name, value in pairs
     )
-    notes = "".join(f"<div>{escape(mark)}</div>" for mark in marks)
+    notes = "".join(f"<div>{'<br>'.join(escape(line) for line in wrap(mark, _TIP_WIDTH))}</div>" for mark in marks)
     return f"<b>{escape(title)}</b><table cellspacing=0 width='100%'>{lines}</table>{notes}"
 
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from PySide6.QtCore import QPointF, QRectF, Qt
+from PySide6.QtCore import QPointF, QRectF, Qt, Signal
 from PySide6.QtGui import QColor, QFontMetricsF, QPainter, QPen
 
+from cuzk_engine.events import Lane
+from cuzk_gui.charts import gaps as gap_words
 from cuzk_gui.charts.chart import Chart, LegendEntry, Row
+from cuzk_gui.charts.gaps import GapLayer
 from cuzk_gui.charts.paint import Area, bar_edges
 from cuzk_gui.charts.scene import Scene
 from cuzk_gui.charts.transfer_chart import span_tooltip
-from cuzk_gui.models import words
+from cuzk_gui.models import causes, words
+from cuzk_gui.models.causes import CAUSES, Blame
 from cuzk_gui.models.groups import LEGEND, Group
 from cuzk_gui.models.session import DeviceTimeline
 from cuzk_gui.models.tracks import EXACT_LIMIT, SpanTrack
@@ -26,9 +30,11 @@ _LABEL_ROOM = 20.0  # pixels below which a bar is not looked at for a label
 
 class LanesChart(Chart):
     title = "Kernels and workers"
+    cause_chosen = Signal(str)
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene, bottom_axis=True)
+        self._gap_layer = GapLayer(scene, self.batch, self.pens)
         self._lanes: list[tuple[str, float, float]] = []  # (lane, top, bottom) in shares of the height
 
     def note(self) -> str:
@@ -37,7 +43,13 @@ class LanesChart(Chart):
         return f"{words.plain(self.scene.device, 24)} · {shown} shown" if self.scene.device else f"{shown} shown"
 
     def legend(self) -> Sequence[LegendEntry]:
-        return tuple((name, self.scene.colours.groups[group]) for group, name in LEGEND)
+        colours = self.scene.colours
+        kinds = tuple((name, colours.groups[group]) for group, name in LEGEND)
+        return (*kinds, ("idle", colours.gaps[Blame.SETTINGS])) if self._has_gaps() else kinds
+
+    def _has_gaps(self) -> bool:
+        timeline = self.scene.timeline
+        return timeline is not None and len(timeline.gaps.rows) > 0
 
     def paint_content(self, painter: QPainter, area: Area) -> None:
         timeline = self.scene.timeline
@@ -56,6 +68,8 @@ class LanesChart(Chart):
             if track is None:
                 continue
             y0, y1 = round(top * area.height) + 3.0, round(bottom * area.height) - 3.0
+            if lane == Lane.COMPUTE:
+                self._gap_layer.paint(painter, area, timeline.gaps, y0, y1)
             part = track.window(area.start_ns, area.start_ns + area.span_ns)
             if track.exact_covers(area.start_ns) and part.stop - part.start <= EXACT_LIMIT:
                 labels -= self._exact(painter, area, track, part, lane, y0, y1, labels)
@@ -158,8 +172,49 @@ class LanesChart(Chart):
         track = timeline.tracks.get(lane) if timeline and lane else None
         if track is None:
             return None
-        index = track.at(area.start_ns + round(position.x() * area.pixel_ns), round(2 * area.pixel_ns))
+        time_ns = area.start_ns + round(position.x() * area.pixel_ns)
+        if (gap := self._gap_at(lane, track, time_ns)) is not None and timeline is not None:
+            return gap_words.describe(self.scene, timeline.gaps, gap)
+        index = track.at(time_ns, round(2 * area.pixel_ns))
         return span_tooltip(self, track.rows, index) if index is not None else None
+
+    def _gap_at(self, lane: str | None, track: SpanTrack, time_ns: int) -> int | None:
+        """The gap under the pointer, where no kernel is right there."""
+        timeline = self.scene.timeline
+        if lane != Lane.COMPUTE or timeline is None or track.at(time_ns, 0) is not None:
+            return None
+        return gap_words.gap_at(timeline.gaps, time_ns)
+
+    def clicked(self, position: QPointF, area: Area) -> bool:
+        """A click on a gap singles its cause out, or ends that."""
+        timeline = self.scene.timeline
+        lane = self.lane_at(position.y(), area.height)
+        track = timeline.tracks.get(lane) if timeline and lane else None
+        if track is None or timeline is None:
+            return False
+        gap = self._gap_at(lane, track, area.start_ns + round(position.x() * area.pixel_ns))
+        if gap is None:
+            return False
+        cause = CAUSES[int(timeline.gaps.rows["group"][gap])]
+        self.cause_chosen.emit("" if cause == self.scene.cause else cause)
+        return True
+
+    def gap_rows(self, limit: int) -> list[Row]:
+        """The gaps of the shown stretch as table rows."""
+        timeline, session = self.scene.timeline, self.scene.session
+        if timeline is None:
+            return []
+        rows, part = timeline.gaps.rows, timeline.gaps.window(self.scene.start_ns, self.scene.end_ns)
+        return [
+            (
+                words.clock(int(rows["start"][i]) + session.wall_offset_ns),
+                round(int(rows["end"][i] - rows["start"][i]) / 1e6, 4),
+                causes.name(CAUSES[int(rows["group"][i])]),
+                words.plain(session.names.evidence.text(int(rows["kind"][i]))),
+                int(rows["worker"][i]),
+            )
+            for i in range(max(part.start, part.stop - limit), part.stop)
+        ]
 
     def columns(self) -> Sequence[str]:
         return ("Begun", "Lane", "What", "Duration, ms", "Bytes", "Job", "Partition", "Worker")

@@ -8,16 +8,19 @@ import numpy as np
 from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QBrush, QColor, QPainter, QPen, QPolygonF
 
+from cuzk_gui.charts.bands import Bands, Levels
 from cuzk_gui.charts.chart import Chart, LegendEntry, Row, swatch, tooltip
-from cuzk_gui.charts.paint import Area
+from cuzk_gui.charts.paint import Area, dashed
 from cuzk_gui.charts.scene import Scene
 from cuzk_gui.models import words
 from cuzk_gui.models.columns import Array
-from cuzk_gui.models.memory import PURPOSES
+from cuzk_gui.models.memory import PURPOSE_INDEX, PURPOSES
+from cuzk_gui.models.session import DeviceTimeline
 from cuzk_gui.models.view import nice_step
 from cuzk_gui.theme import ui_font
 from cuzk_gui.widgets.controls import Segmented, label
 
+_CONTEXT = PURPOSE_INDEX["context"]  # not of the pool
 _TO_CAPACITY = 0.2  # above this share of the capacity the whole device is shown unless somebody chose otherwise
 _USE, _CAPACITY = "engine use", "capacity"
 _BREAK = 24  # pixels above the scale where the axis is broken and the capacity drawn
@@ -28,8 +31,8 @@ class MemoryChart(Chart):
     title = "Device memory"  # by purpose
     shows_marks = True
 
-    def __init__(self, scene: Scene) -> None:
-        super().__init__(scene)
+    def __init__(self, scene: Scene, *, bottom_axis: bool = False) -> None:
+        super().__init__(scene, bottom_axis=bottom_axis)
         self.scale = Segmented((_USE, _CAPACITY), "Scale of the memory chart")
         tip = (
             "<p><b>engine use</b>: the scale ends at what the engine holds; the capacity is drawn above a broken "
@@ -57,6 +60,8 @@ class MemoryChart(Chart):
             return ()
         held = timeline.memory.seen
         shown = [(name, colours.purpose(name)) for name, seen in zip(PURPOSES, held, strict=True) if seen]
+        if timeline.samples.ever("memory_reserved"):
+            shown.append(("kept by the pool", colours.pool))
         if self.scale.value == _CAPACITY and timeline.samples.latest("memory_other"):
             shown.append(("other processes", colours.purpose("processes")))
         return shown
@@ -73,15 +78,24 @@ class MemoryChart(Chart):
         ends = np.append(times[1:], known_ns) if len(times) else times
         totals = values.sum(axis=1) if len(values) else np.zeros(0)
         starts, stops, others = timeline.samples.steps("memory_other", area.start_ns, known_ns)
+        pool = Bands(*timeline.samples.steps("memory_reserved", area.start_ns, known_ns), known_ns)
         peak = float(totals[known].max()) if known.any() else 0.0
         own = self._steady(peak, float(totals[known].min()) if known.any() else 0.0)
-        whole = self._scale(area, own, peak + (float(others.max()) if len(others) else 0.0), capacity)
+        own = max(own, pool.highest)
+        whole = self._scale(area, own, own + (float(others.max()) if len(others) else 0.0), capacity)
         self._grid(painter, area)
         self._unknown(painter, area, times, ends, known)
         self._purposes(painter, area, times, ends, values, known)
+        context = values[:, _CONTEXT] if len(values) else totals
+        level = Levels(times, totals, context)
+        if len(pool.starts):
+            self._band(painter, area, pool, level, QBrush(QColor(self.scene.colours.pool)), of_pool=True)
         if whole and len(others) and others.any():
-            self._others(painter, area, times, totals, starts, np.minimum(stops, known_ns), others)
-        self._capacity(painter, area, capacity)
+            rest = Bands(starts, stops, others, known_ns)
+            level = level.raised(pool)
+            self._band(painter, area, rest, level, QBrush(QColor(self.scene.colours.purpose("processes"))))
+        self._plan(painter, area)
+        self._capacity(painter, area, capacity, int(others[-1]) if len(others) and not whole else 0)
 
     def _y(self, area: Area, value: Array | np.float64) -> Array:
         return np.round(area.height - value * (area.height / self._top))
@@ -162,25 +176,35 @@ class MemoryChart(Chart):
             left, right = x0[first], np.maximum(x1[last], x0[first] + 1)
             self.batch.fill(painter, QColor(self.scene.colours.purpose(name)), left, upper[first], right, lower[first])
 
-    def _others(
-        self, painter: QPainter, area: Area, times: Array, totals: Array, starts: Array, stops: Array, others: Array
+    def _band(
+        self, painter: QPainter, area: Area, bands: Bands, level: Levels, brush: QBrush, *, of_pool: bool = False
     ) -> None:
-        """On top of the purposes: an edge wherever either of them changes."""
-        edges = np.unique(np.concatenate([times, starts, stops]))
-        edges = edges[edges <= stops[-1]]
-        reading = np.searchsorted(starts, edges, side="right") - 1
-        step = np.searchsorted(times, edges, side="right") - 1
-        covered = (reading >= 0) & (edges < stops[np.maximum(reading, 0)])
-        base = np.where(step >= 0, totals[np.maximum(step, 0)] if len(totals) else 0.0, 0.0)
-        amount = others[np.maximum(reading, 0)]
+        """A reading on top of what the engine holds, with an edge wherever either of them changes. ``of_pool``: the
+        reading includes what is in use."""
+        edges = np.unique(np.concatenate([level.times, bands.starts, bands.stops]))
+        edges = edges[edges <= bands.stops[-1]]
+        amount, covered = bands.at(edges)
+        base = level.at(edges)
+        top = level.with_pool(edges, amount) if of_pool else base + amount
         x0 = np.clip(np.round(area.x(edges)), 0, area.width + 1)
-        x1 = np.append(x0[1:], np.clip(np.round(area.x(stops[-1:])), 0, area.width + 1))
-        lower, upper = self._y(area, base), self._y(area, base + amount)
-        keep = covered & (x1 > x0)
-        brush = QColor(self.scene.colours.purpose("processes"))
+        x1 = np.append(x0[1:], np.clip(np.round(area.x(bands.stops[-1:])), 0, area.width + 1))
+        lower, upper = self._y(area, base), self._y(area, top)
+        keep = covered & (x1 > x0) & (upper < lower)
         self.batch.fill(painter, brush, x0[keep], upper[keep], x1[keep], lower[keep])
 
-    def _capacity(self, painter: QPainter, area: Area, capacity: int | None) -> None:
+    def _plan(self, painter: QPainter, area: Area) -> None:
+        """What all workers together are planned to need."""
+        plan = self.scene.plan
+        if not plan or plan > self._scale_end:
+            return
+        y = float(self._y(area, np.float64(plan)))
+        painter.setPen(dashed(self.scene.colours.muted))
+        painter.drawLine(QPointF(0, y), QPointF(area.width, y))
+        painter.setFont(ui_font(11))
+        painter.drawText(QPointF(6, y - 4 if y > 16 else y + 13), f"plan: all workers at once {words.size(plan)}")
+
+    def _capacity(self, painter: QPainter, area: Area, capacity: int | None, others: int) -> None:
+        """``others``: bytes of other processes, where they are not drawn."""
         if not capacity:
             return
         colours = self.scene.colours
@@ -188,6 +212,7 @@ class MemoryChart(Chart):
         text = f"capacity {words.size(capacity)}"
         y = float(self._y(area, np.float64(capacity)))
         if capacity > self._scale_end:  # above the break of the axis
+            text += f", other processes {words.size(others)}" if others else ""
             text += ", above the break: not to scale"
             y = 2.0
             x = np.arange(0.0, area.width + 6, 6.0)
@@ -211,10 +236,15 @@ class MemoryChart(Chart):
         if held is None:
             return tooltip(clock, [("no data", "")])
         pairs = [(swatch(colours.purpose(name), name), words.size(size)) for name, size in reversed(held.items())]
-        _, stops, others = timeline.samples.steps("memory_other", time_ns, time_ns + 1)
-        if len(others) and stops[-1] >= time_ns:
-            pairs.insert(0, (swatch(colours.purpose("processes"), "other processes"), words.size(others[-1])))
-        pairs.append(("the engine together", words.size_of(sum(held.values()), self.scene.capacity)))
+        together = sum(held.values())
+        reserved = _reading(timeline, "memory_reserved", time_ns)
+        if reserved is not None:
+            kept = max(0.0, reserved - (together - held.get("context", 0)))
+            pairs.insert(0, (swatch(colours.pool, "kept by the pool, not in use"), words.size(kept)))
+        others = _reading(timeline, "memory_other", time_ns)
+        if others is not None:
+            pairs.insert(0, (swatch(colours.purpose("processes"), "other processes"), words.size(others)))
+        pairs.append(("the engine together", words.size_of(together, self.scene.capacity)))
         return tooltip(clock, pairs)
 
     def columns(self) -> Sequence[str]:
@@ -240,3 +270,8 @@ class MemoryChart(Chart):
             else:
                 found.append((moment, *([words.UNKNOWN] * (len(shown) + 1))))
         return found
+
+
+def _reading(timeline: DeviceTimeline, name: str, time_ns: int) -> float | None:
+    _, stops, values = timeline.samples.steps(name, time_ns, time_ns + 1)
+    return float(values[-1]) if len(values) and stops[-1] >= time_ns else None

@@ -33,6 +33,8 @@ class Overview(QWidget):
     @property
     def length(self) -> float:
         """Seconds that the strip covers."""
+        if self._scene.session.recorded:
+            return max(self._scene.view.now, 1e-3)
         return max(self._scene.view.now, self._scene.view.width * 2.5)
 
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -62,6 +64,7 @@ class Overview(QWidget):
                 colour.setAlphaF(0.55)
                 self._batch.fill(painter, colour, x0[seen], (bottom - height)[seen], x1[seen], bottom[seen])
         scale = inside.width() / self.length
+        self._paint_marks(painter, inside, zero, scale)
         left = inside.left() + (scene.view.start - zero) * scale
         right = inside.left() + (scene.view.end - zero) * scale
         shown = QRectF(QPointF(left, inside.top()), QPointF(max(right, left + 3), inside.bottom())) & inside
@@ -71,6 +74,19 @@ class Overview(QWidget):
         painter.setPen(QPen(QColor(colours.accent), 1))
         painter.setBrush(Qt.BrushStyle.NoBrush)  # the bars have left theirs
         painter.drawRect(shown.adjusted(0.5, 0.5, -0.5, -0.5))
+
+    def _paint_marks(self, painter: QPainter, inside: QRectF, zero: float, scale: float) -> None:
+        """Changed settings and incidents as short lines from the top."""
+        scene = self._scene
+        for colour, length, events in (
+            (scene.colours.accent, 7.0, scene.session.marks),
+            (scene.colours.bad, inside.height(), scene.session.incidents),
+        ):
+            painter.setPen(QPen(QColor(colour), 1))
+            for event in events:
+                x = round(inside.left() + (scene.session.seconds(event.time_ns) - zero) * scale)
+                if event.device in ("", scene.device) and inside.left() <= x <= inside.right():
+                    painter.drawLine(QPointF(x, inside.top()), QPointF(x, inside.top() + length))
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         if event.button() == Qt.MouseButton.LeftButton:

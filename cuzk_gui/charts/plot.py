@@ -29,6 +29,7 @@ class TimeViewBox(pg.ViewBox):
     def __init__(self, scene: Scene) -> None:
         super().__init__(enableMenu=False)
         self._scene = scene
+        self.on_click: Callable[[QPointF], None] = lambda _: None
         self.setMouseEnabled(x=False, y=False)
         self.setDefaultPadding(0)
 
@@ -59,6 +60,8 @@ class TimeViewBox(pg.ViewBox):
     def mouseClickEvent(self, event: Any) -> None:
         if event.double():
             self._scene.view.follow()
+        elif event.button() == Qt.MouseButton.LeftButton:
+            self.on_click(self.mapFromScene(event.scenePos()))
         event.accept()
 
 
@@ -87,14 +90,14 @@ class Plot(pg.PlotWidget):
 
     pointed = Signal(object)  # QPointF in the view box's pixels, or None when the pointer left
 
-    def __init__(self, scene: Scene, paint_layer: PaintLayer, *, bottom_axis: bool) -> None:
+    def __init__(self, scene: Scene, paint_layer: PaintLayer, *, bottom_axis: bool, top: int) -> None:
         self.box = TimeViewBox(scene)
         super().__init__(viewBox=self.box)
         self._scene = scene
         item = self.getPlotItem()
         item.hideButtons()
         item.setMenuEnabled(False)
-        item.layout.setContentsMargins(0, 2 if bottom_axis else 7, RIGHT_MARGIN, 0 if bottom_axis else 6)
+        item.layout.setContentsMargins(0, top, RIGHT_MARGIN, 0 if bottom_axis else 6)
         self.left = item.getAxis("left")
         self.left.setWidth(LEFT_WIDTH)
         self.left.setStyle(tickLength=0, autoExpandTextSpace=False, tickTextOffset=8)

@@ -1,4 +1,5 @@
-"""What all charts share: the session, the shown stretch of time, the device, the theme, and where the pointer is."""
+"""What all charts share: the session, the shown stretch of time, the device, the theme, where the pointer is, and what
+is singled out."""
 
 from __future__ import annotations
 
@@ -11,13 +12,17 @@ from cuzk_gui.theme import Colours, Theme
 
 @dataclass(slots=True)
 class Scene:
-    """``device`` is the one whose charts are shown; ``pointer`` the time under the mouse, in seconds on the axis."""
+    """``device`` is the one whose charts are shown; ``pointer`` the time under the mouse, in seconds on the axis;
+    ``cause`` that of the gaps that stand out, "" for none; ``plan`` the bytes that all workers are planned to need.
+    """
 
     session: Session
     view: TimeView
     theme: Theme
     device: str = ""
     pointer: float | None = None
+    cause: str = ""
+    plan: int | None = None
 
     @property
     def colours(self) -> Colours:

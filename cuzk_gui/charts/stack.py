@@ -20,7 +20,7 @@ _IDLE_FRAMES = 6  # of the window's timer between two repaints while nothing run
 class ChartStack(QWidget):
     """``frame`` is called by the window's timer and repaints only what changed."""
 
-    followed = Signal(bool)
+    incident_chosen = Signal(int)
 
     def __init__(self, scene: Scene) -> None:
         super().__init__()
@@ -55,6 +55,7 @@ class ChartStack(QWidget):
         self._axis: tuple[float, float, bool] | None = None
         for chart in self.charts:
             chart.plot.pointed.connect(lambda position, chart=chart: self._point(chart, position))
+            chart.incident_chosen.connect(self.incident_chosen)
 
     def frame(self, active: bool) -> bool:
         """Repaints if there is something new; ``active`` while jobs run. Returns whether it did."""
@@ -65,6 +66,8 @@ class ChartStack(QWidget):
             view.following,
             self.scene.device,
             self.scene.pointer,
+            self.scene.cause,
+            self.scene.plan,
             self.scene.theme.colours,
         )
         moved = view.following and view.now
@@ -123,7 +126,7 @@ class ChartStack(QWidget):
         chart, position = self._pointed
         if self.scene.view.following:  # the pointer stays, time moves on under it
             self.scene.pointer = chart.plot.box.seconds_at(position.x())
-        text = chart.describe(position, chart.area())
+        text = chart.point_at(position)
         if text is None:
             self._tip.hide()
             return

@@ -16,7 +16,8 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from cuzk_gui.charts.chart import Chart, Row
+from cuzk_gui.charts.chart import Row
+from cuzk_gui.charts.stack import ChartStack
 from cuzk_gui.models import words
 from cuzk_gui.models.session import Session
 from cuzk_gui.widgets.controls import label
@@ -65,13 +66,20 @@ class RowsModel(QAbstractTableModel):
 
 
 class TableDialog(QDialog):
-    """A tab for each chart and one for marks and incidents; what it shows is taken when it opens or on Refresh."""
+    """A tab for each chart, one for idle time and one for marks and incidents; what it shows is taken when it opens or
+    on Refresh."""
 
-    def __init__(self, charts: tuple[Chart, ...], session: Session, parent: QWidget | None = None) -> None:
+    def __init__(
+        self,
+        charts: ChartStack,
+        session: Session,
+        parent: QWidget | None = None,
+    ) -> None:
         super().__init__(parent)
         self.setWindowTitle("Charts as tables")
         self.resize(920, 560)
-        self._charts = charts
+        self._charts = charts.charts
+        self._gaps = charts.lanes.gap_rows
         self._session = session
         self._tabs = QTabWidget()
         self._note = label("", "muted")
@@ -87,7 +95,7 @@ class TableDialog(QDialog):
         layout.addWidget(self._tabs, 1)
         layout.addLayout(buttons)
         self._views: list[QTableView] = []
-        for name in (*(chart.title for chart in charts), "Marks and incidents"):
+        for name in (*(chart.title for chart in self._charts), "Idle time", "Marks and incidents"):
             view = QTableView()
             view.setAccessibleName(f"{name}, table")
             view.setSortingEnabled(True)
@@ -103,6 +111,7 @@ class TableDialog(QDialog):
 
     def refresh(self) -> None:
         contents = [(list(chart.columns()), chart.rows(MOST_ROWS)) for chart in self._charts]
+        contents.append((["Begun", "Duration, ms", "Cause", "Evidence", "Worker"], self._gaps(MOST_ROWS)))
         contents.append((["Time", "Kind", "Device", "Text"], self._marks()))
         for view, (columns, rows) in zip(self._views, contents, strict=True):
             old = view.model()

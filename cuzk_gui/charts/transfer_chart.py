@@ -15,11 +15,13 @@ from cuzk_gui.charts.scene import Scene
 from cuzk_gui.models import words
 from cuzk_gui.models.columns import Array, Columns
 from cuzk_gui.models.groups import Group
+from cuzk_gui.models.session import DeviceTimeline
 from cuzk_gui.models.tracks import EXACT_LIMIT
 from cuzk_gui.models.view import nice_step
 
 _SHORTEST_NS = 1000
 _LANES = ((Lane.H2D.value, 1.0), (Lane.D2H.value, -1.0))
+_COUNTERS = (("pcie_rx", 1.0, "received"), ("pcie_tx", -1.0, "sent"))  # by the device
 _DRAWN = (Group.UP_PAGEABLE, Group.UP_PINNED, Group.DOWN)
 
 
@@ -35,20 +37,30 @@ class TransferChart(Chart):
 
     def legend(self) -> Sequence[LegendEntry]:
         groups = self.scene.colours.groups
-        return (
+        spans = (
             ("up, page-locked", groups[Group.UP_PINNED]),
             ("up, pageable", groups[Group.UP_PAGEABLE]),
             ("down", groups[Group.DOWN]),
         )
+        return (*spans, ("PCIe counters", self.scene.colours.muted)) if self._counted() else spans
+
+    def _counted(self) -> bool:
+        timeline = self.scene.timeline
+        return timeline is not None and any(timeline.samples.ever(name) for name, _, _ in _COUNTERS)
 
     def paint_content(self, painter: QPainter, area: Area) -> None:
         timeline = self.scene.timeline
-        if timeline is None or not any(lane in timeline.tracks for lane, _ in _LANES):
+        if timeline is None or not (any(lane in timeline.tracks for lane, _ in _LANES) or self._counted()):
             self.set_ticks([], -1.0, 1.0)
             self.say_empty(painter, area)
             return
         bars = [(sign, *self._bars(lane, area)) for lane, sign in _LANES]
-        self._scale(*(float(rate.max()) if len(rate) else 0.0 for _, _, _, rate, _ in bars))
+        counters = self._counters(timeline, area)
+        highest = [float(rate.max()) if len(rate) else 0.0 for _, _, _, rate, _ in bars]
+        for sign, _, _, rate in counters:
+            side = 0 if sign > 0 else 1
+            highest[side] = max(highest[side], float(rate.max()) if len(rate) else 0.0)
+        self._scale(*highest)
         zero = self._y(area, np.float64(0))
         painter.setPen(QPen(QColor(self.scene.colours.grid), 1))
         for value, _ in self._tick_values:
@@ -66,8 +78,29 @@ class TransferChart(Chart):
                 y1 = np.full(int(chosen.sum()), zero) if sign > 0 else tip[chosen]
                 colour = QColor(self.scene.colours.groups[Group(int(kind))])
                 self.batch.fill(painter, colour, x0[chosen], y0, x1[chosen], y1)
+        self._draw_counters(painter, area, counters)
         painter.setPen(QPen(QColor(self.scene.colours.faint), 1))
         painter.drawLine(QPointF(0, float(zero)), QPointF(area.width, float(zero)))
+
+    def _counters(self, timeline: DeviceTimeline, area: Area) -> list[tuple[float, Array, Array, Array]]:
+        """(sign, starts, ends, bytes a second) of what the bus counted: means since the reading before."""
+        end_ns = min(self.scene.known_ns, area.start_ns + area.span_ns)
+        return [(sign, *timeline.samples.averages(name, area.start_ns, end_ns)) for name, sign, _ in _COUNTERS]
+
+    def _draw_counters(
+        self, painter: QPainter, area: Area, counters: Sequence[tuple[float, Array, Array, Array]]
+    ) -> None:
+        """As outlines over the copies, since both are the same bytes; a hole where nothing was read."""
+        colour = QColor(self.scene.colours.muted)
+        for sign, start, end, rate in counters:
+            if not len(start):
+                continue
+            x0, x1 = np.round(area.x(start)), np.round(area.x(end))
+            y = self._y(area, sign * rate)
+            self.batch.fill(painter, colour, x0, y, np.maximum(x1, x0 + 1), y + 1)
+            joined = np.flatnonzero(start[1:] == end[:-1])
+            x, low, high = x0[joined + 1], np.minimum(y[joined], y[joined + 1]), np.maximum(y[joined], y[joined + 1])
+            self.batch.fill(painter, colour, x, low, x + 1, high + 1)
 
     def _bars(self, lane: str, area: Area) -> tuple[Array, Array, Array, Array]:
         """(start, end, bytes a second, group): exact spans, or averages over buckets where there are too many."""
@@ -111,8 +144,18 @@ class TransferChart(Chart):
         time_ns = area.start_ns + round(position.x() * area.pixel_ns)
         index = track.at(time_ns, round(3 * area.pixel_ns)) if track else None
         if track is None or index is None:
-            return None
+            return self._describe_counters(timeline, time_ns, area)
         return span_tooltip(self, track.rows, index)
+
+    def _describe_counters(self, timeline: DeviceTimeline, time_ns: int, area: Area) -> str | None:
+        if not self._counted() or time_ns > self.scene.known_ns:
+            return None
+        pairs = []
+        for name, _, direction in _COUNTERS:
+            start, end, rate = timeline.samples.averages(name, time_ns, time_ns + 1)
+            there = len(rate) and int(start[0]) <= time_ns < int(end[0])
+            pairs.append((direction, words.rate(float(rate[0])) if there else "not read"))
+        return tooltip("PCIe counters of the device", pairs)
 
     def columns(self) -> Sequence[str]:
         return ("Time", "Direction", "What", "Duration, ms", "Bytes", "GB/s", "Host memory", "Job", "Worker")

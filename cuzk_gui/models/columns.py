@@ -39,6 +39,10 @@ class Columns:
         return self._arrays[name][self._start : self._end]
 
     @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._arrays)
+
+    @property
     def nbytes(self) -> int:
         return sum(array.nbytes for array in self._arrays.values())
 

@@ -9,7 +9,8 @@ from typing import Final
 import numpy as np
 
 from cuzk_engine.client import EngineIdentity, JobInfo, SettingInfo, TelemetryUpdate
-from cuzk_engine.events import Allocation, Incident, Kind, LogLine, Mark, Sample, Span, host_lane
+from cuzk_engine.events import Allocation, Finding, Gap, Incident, Kind, LogLine, Mark, Sample, Span, host_lane
+from cuzk_gui.models import causes
 from cuzk_gui.models.columns import Array
 from cuzk_gui.models.groups import group_of
 from cuzk_gui.models.memory import LARGEST, SAMPLE_FIELDS, purpose_index
@@ -51,6 +52,7 @@ class Names:
 
     kinds: Interner = field(default_factory=lambda: Interner(512))
     jobs: Interner = field(default_factory=lambda: Interner(20_000))
+    evidence: Interner = field(default_factory=lambda: Interner(20_000))
 
 
 @dataclass(slots=True)
@@ -72,6 +74,8 @@ class Digest:
     samples: dict[str, dict[str, Array]]
     marks: Sequence[Mark] = ()
     incidents: Sequence[Incident] = ()
+    gaps: dict[str, SpanRows] = field(default_factory=dict)  # by device
+    findings: Sequence[Finding] = ()
     logs: Sequence[LogLine] = ()
     jobs: Sequence[JobInfo] = ()
     identity: EngineIdentity | None = None
@@ -82,13 +86,13 @@ class Digest:
 
 
 def digests(update: TelemetryUpdate, names: Names) -> Iterator[Digest]:
-    """The message in parts of at most ``CHUNK`` spans and allocations each, in order.
+    """The message in parts of at most ``CHUNK`` spans, gaps and allocations each, in order.
 
     ``memory`` is the ledger before the message's own allocations and all that follow.
     """
     events = update.events
     allocations = sorted(events.allocations, key=lambda a: a.time_ns)
-    parts = max(1, -(-len(events.spans) // CHUNK), -(-len(allocations) // CHUNK))
+    parts = max(1, *(-(-len(rows) // CHUNK) for rows in (events.spans, events.gaps, allocations)))
     for part in range(parts):
         low, high = part * CHUNK, (part + 1) * CHUNK
         last = part == parts - 1
@@ -100,6 +104,8 @@ def digests(update: TelemetryUpdate, names: Names) -> Iterator[Digest]:
             _sample_rows(events.samples) if last else {},
             events.marks if last else (),
             events.incidents if last else (),
+            _gap_rows(events.gaps[low:high], names),
+            events.findings if last else (),
             events.logs if last else (),
             update.jobs if last else (),
             update.identity if part == 0 else None,
@@ -132,6 +138,30 @@ def _rows_of_lane(lane: str, spans: list[Span], names: Names) -> SpanRows:
         worker=np.fromiter((_clip(s.worker, 2**31 - 1) for s in spans), np.int32, n),
         bytes=np.fromiter((_clip(s.bytes, _INT64_MAX) for s in spans), np.int64, n),
         pinned=np.fromiter((-1 if s.pinned is None else int(s.pinned) for s in spans), np.int8, n),
+    )
+
+
+def _gap_rows(gaps: Sequence[Gap], names: Names) -> dict[str, SpanRows]:
+    """Gaps as spans: the number of the cause stands for the group, that of the evidence for the kind."""
+    devices: dict[str, list[Gap]] = {}
+    for gap in gaps:
+        devices.setdefault(gap.device, []).append(gap)
+    return {device: _rows_of_gaps(rows, names) for device, rows in devices.items()}
+
+
+def _rows_of_gaps(gaps: list[Gap], names: Names) -> SpanRows:
+    n = len(gaps)
+    zero = np.zeros(n, np.int64)
+    return SpanRows(
+        start=np.fromiter((g.start_ns for g in gaps), np.int64, n),
+        end=np.fromiter((g.end_ns for g in gaps), np.int64, n),
+        group=np.fromiter((causes.number(g.cause) for g in gaps), np.int8, n),
+        kind=np.fromiter((names.evidence.number(g.evidence) for g in gaps), np.int32, n),
+        job=np.fromiter((names.jobs.number(g.job) for g in gaps), np.int32, n),
+        partition=np.full(n, -1, np.int32),
+        worker=np.fromiter((_clip(g.worker, 2**31 - 1) for g in gaps), np.int32, n),
+        bytes=zero,
+        pinned=np.full(n, -1, np.int8),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from cuzk_engine.client import JobInfo, JobState
@@ -25,6 +25,7 @@ class JobTable:
     """Jobs by id, bounded: of more than ``KEPT``, those that ended first are forgotten."""
 
     def __init__(self, limit: int = KEPT) -> None:
+        self.clock: Callable[[], int] = time.time_ns  # Unix nanoseconds: the present that durations count to
         self._limit = limit
         self._jobs: dict[str, JobInfo] = {}
         self._hidden: set[str] = set()
@@ -102,20 +103,26 @@ def title(job: JobInfo) -> str:
     return f"{words.plain(job.label, 80)} · {circuit}" if job.label and job.label != job.circuit_name else circuit
 
 
+def priority_of(job: JobInfo) -> str:
+    """The priority as text; one that this version does not know as it is."""
+    return words.plain(str(getattr(job.priority, "value", job.priority)), 20)
+
+
 def progress_text(job: JobInfo, now_unix_ns: int | None = None, place: int | None = None) -> str:
     """The right side of a job's line: its phase, its place in the queue, or how it ended."""
     state = state_of(job)
     now = time.time_ns() if now_unix_ns is None else now_unix_ns
+    tail = f" · try {job.attempts}" if job.attempts > 1 else ""
     if state == JobState.RUNNING:
-        part = f"{min(job.partitions_done + 1, job.partitions)} of {job.partitions} · " if job.partitions > 1 else ""
+        part = f"{min(job.partitions_done, job.partitions)} of {job.partitions} · " if job.partitions > 1 else ""
         quiet = quiet_ns(job, now)
-        tail = f" · no activity for {words.span(quiet / 1e9)}" if quiet else ""
+        tail += f" · no activity for {words.span(quiet / 1e9)}" if quiet else ""
         return part + (words.phase(job.phase) or "running") + tail
     if state == JobState.QUEUED:
         number = place or job.queue_position
         text = f"queued, {_ordinal(number)}" if number > 0 else "queued"
-        urgent = str(getattr(job.priority, "value", job.priority))
-        return text if urgent == "normal" else f"{text} · {urgent}"
+        urgent = priority_of(job)
+        return (text if urgent == "normal" else f"{text} · {urgent}") + tail
     if state == JobState.COMPLETED:
         verified = verified_ns(job)
         return f"verified in {words.duration(verified)}" if verified is not None else "verified"

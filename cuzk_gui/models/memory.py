@@ -94,6 +94,15 @@ class MemorySeries:
         self.known = True
         self._push(np.array([time_ns]), self.current[None, :].copy())
 
+    def restore(self, times: Array, values: Array, known: Array) -> None:
+        """Rows as ``steps`` gave them, into a series that has none."""
+        edges = np.flatnonzero(np.diff(known)) + 1
+        for low, high in zip((0, *edges), (*edges, len(times)), strict=True):
+            if high > low:
+                self.known = bool(known[low])
+                self._push(times[low:high], values[low:high].astype(np.int64))
+                self.current = values[high - 1].astype(np.int64)
+
     def skip(self, purpose: Array, delta: Array) -> None:
         """Allocations that were drawn before: they count, without rows of their own."""
         if self.known and len(purpose):
@@ -190,6 +199,25 @@ class SampleSeries:
         value = self.rows[name][low:high]
         seen = ~np.isnan(value)
         return start[seen], end[seen], value[seen]
+
+    def averages(
+        self, name: str, start_ns: int, end_ns: int, hold_ns: int = 3_000_000_000
+    ) -> tuple[Array, Array, Array]:
+        """(starts, ends, values) of readings that are means over the time since the reading before, at most
+        ``hold_ns``; unread ones left out."""
+        low, high = _window(self.rows["time"], start_ns, end_ns)
+        high = min(high + 1, len(self.rows))
+        first = max(low - 1, 0)
+        time, value = self.rows["time"][first:high], self.rows[name][first:high]
+        if len(time) < 2:
+            return time[:0], time[:0], value[:0]
+        start, end, value = np.maximum(time[:-1], time[1:] - hold_ns), time[1:], value[1:]
+        seen = ~np.isnan(value) & (end > start) & (end > start_ns) & (start < end_ns)
+        return start[seen], end[seen], value[seen]
+
+    def ever(self, name: str) -> bool:
+        """Whether a value was ever read; looks at the newest rows."""
+        return bool(len(self.rows)) and not bool(np.isnan(self.rows[name][-200:]).all())
 
 
 def _vector(values: Mapping[str, int]) -> Array:

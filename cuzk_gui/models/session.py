@@ -4,46 +4,66 @@ jobs."""
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
 from cuzk_engine.client import DeviceDescription, EngineIdentity
-from cuzk_engine.events import HOST_LANE_PREFIX, Incident, Lane, Mark
+from cuzk_engine.events import HOST_LANE_PREFIX, Lane, Mark
 from cuzk_gui.models.digest import Digest, Names
+from cuzk_gui.models.findings import FindingList
+from cuzk_gui.models.incidents import IncidentList
 from cuzk_gui.models.jobs import JobTable
 from cuzk_gui.models.log import LogRing
 from cuzk_gui.models.memory import MemorySeries, SampleSeries
 from cuzk_gui.models.settings import SettingsModel
-from cuzk_gui.models.tracks import SpanRows, SpanTrack
+from cuzk_gui.models.tracks import LEVEL_BUCKETS, SpanRows, SpanTrack
 
 MOST_DEVICES: Final = 64
 MOST_LANES: Final = 24
-_BUSY_LANE_ROWS: Final = 49_152
-_LANE_ROWS: Final = 16_384
+MOST_OUTAGES: Final = 200
 _FIRST_LANES: Final = (Lane.LOCK.value, Lane.COMPUTE.value, Lane.H2D.value, Lane.D2H.value)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much of each kind is kept exactly; what is older stays in coarser levels."""
+
+    busy_lane: int = 49_152
+    lane: int = 16_384
+    gaps: int = 16_384
+    memory: int = 16_384
+    samples: int = 20_480
+    buckets: int = LEVEL_BUCKETS
+
+
+LIVE: Final = Sizes()
+RECORDED: Final = Sizes(busy_lane=2**20, lane=2**18, gaps=2**18, memory=2**17, samples=2**17, buckets=4 * LEVEL_BUCKETS)
+"""For a recording, which is opened to look at its beginning too. Memory is taken as rows come."""
+
+
 class DeviceTimeline:
     """What happened on one device."""
 
-    id: str
-    tracks: dict[str, SpanTrack] = field(default_factory=dict)
-    memory: MemorySeries = field(default_factory=MemorySeries)
-    samples: SampleSeries = field(default_factory=SampleSeries)
-    lanes_version: int = 0
+    def __init__(self, device: str, sizes: Sizes = LIVE) -> None:
+        self.id = device
+        self._sizes = sizes
+        self.tracks: dict[str, SpanTrack] = {}
+        self.gaps = SpanTrack(sizes.gaps, sizes.buckets)
+        self.memory = MemorySeries(sizes.memory)
+        self.samples = SampleSeries(sizes.samples)
+        self.lanes_version = 0
 
     @property
     def nbytes(self) -> int:
-        return self.memory.nbytes + self.samples.nbytes + sum(t.nbytes for t in self.tracks.values())
+        tracks = (self.gaps, *self.tracks.values())
+        return self.memory.nbytes + self.samples.nbytes + sum(t.nbytes for t in tracks)
 
     def track(self, lane: str) -> SpanTrack | None:
         """The lane's track, made on first use; None beyond the limit."""
         found = self.tracks.get(lane)
         if found is None and len(self.tracks) < MOST_LANES:
-            found = self.tracks[lane] = SpanTrack(_BUSY_LANE_ROWS if lane == Lane.COMPUTE else _LANE_ROWS)
+            rows = self._sizes.busy_lane if lane == Lane.COMPUTE else self._sizes.lane
+            found = self.tracks[lane] = SpanTrack(rows, self._sizes.buckets)
             self.lanes_version += 1
         return found
 
@@ -59,7 +79,8 @@ class DeviceTimeline:
 class Session:
     """The models together, and the clock that ties the engine's time to the axis."""
 
-    def __init__(self) -> None:
+    def __init__(self, sizes: Sizes = LIVE) -> None:
+        self._sizes = sizes
         self.names = Names()
         self.devices: dict[str, DeviceTimeline] = {}
         self.described: dict[str, DeviceDescription] = {}
@@ -67,7 +88,10 @@ class Session:
         self.settings = SettingsModel()
         self.log = LogRing()
         self.marks: deque[Mark] = deque(maxlen=1000)
-        self.incidents: deque[Incident] = deque(maxlen=1000)
+        self.incidents = IncidentList()
+        self.findings = FindingList()
+        self.outages: deque[tuple[int, int]] = deque(maxlen=MOST_OUTAGES)  # nothing is known of [from, to)
+        self.recorded = False  # what is here was read from a file: it is the past, and nothing can be changed
         self.identity: EngineIdentity | None = None
         self.origin_ns: int | None = None
         self.latest_ns = 0  # the engine's clock at the newest message
@@ -80,6 +104,11 @@ class Session:
         self._stream_first_ns: int | None = None  # the engine's clock at the first message of the stream
         self._stream_from_ns = 0  # the beginning of the past that the stream sends
         self._resume_after = -1  # the last moment seen before the stream was lost
+
+    @property
+    def live(self) -> bool:
+        """Whether an engine is there that takes changes."""
+        return self.identity is not None and not self.recorded
 
     @property
     def nbytes(self) -> int:
@@ -102,7 +131,7 @@ class Session:
     def timeline(self, device: str) -> DeviceTimeline | None:
         found = self.devices.get(device)
         if found is None and len(self.devices) < MOST_DEVICES:
-            found = self.devices[device] = DeviceTimeline(device)
+            found = self.devices[device] = DeviceTimeline(device, self._sizes)
         return found
 
     def begin_stream(self, history_ns: int) -> None:
@@ -118,7 +147,7 @@ class Session:
             self._stream_first_ns is not None and digest.time_ns <= self._stream_first_ns and self._resume_after >= 0
         )
         if digest.identity is not None:
-            self._identify(digest.identity)
+            self.identify(digest.identity)
         if digest.memory is not None:
             self._start_ledger(digest)
         for device, allocations in digest.allocations.items():
@@ -129,6 +158,8 @@ class Session:
                 timeline.memory.add(allocations.time[fresh], allocations.purpose[fresh], allocations.delta[fresh])
         for (device, lane), rows in digest.spans.items():
             self._add_spans(device, lane, rows, again)
+        for device, gaps in digest.gaps.items():
+            self._add_gaps(device, gaps, again)
         for device, samples in digest.samples.items():
             timeline = self.timeline(device)
             if timeline is not None:
@@ -137,18 +168,20 @@ class Session:
         after = self._resume_after if again else -1
         self.marks.extend(m for m in digest.marks if m.time_ns > after)
         self.incidents.extend(i for i in digest.incidents if i.time_ns > after)
+        self.findings.extend(digest.findings)
         self.log.extend(line for line in digest.logs if line.time_ns > after)
         self.jobs.update(digest.jobs)
         if digest.settings is not None:
             self.settings.update(digest.settings)
         self.dropped += digest.dropped
+        self.incidents.freeze(self.devices, self.latest_ns)
         self.version += 1
 
     def disconnected(self) -> None:
         """The stream ended: nothing is known of memory until it is back."""
         for timeline in self.devices.values():
             timeline.memory.forget(self.latest_ns)
-            for track in timeline.tracks.values():
+            for track in (timeline.gaps, *timeline.tracks.values()):
                 track.resume_end = track.newest_end
         self._resume_after = self.latest_ns
         self.identity = None
@@ -165,9 +198,12 @@ class Session:
                 )
             if self.origin_ns is None:
                 self.origin_ns = max(0, self._stream_from_ns)
+            elif self._stream_from_ns > self._resume_after >= 0:
+                self.outages.append((self._resume_after, self._stream_from_ns))
         self.latest_ns = max(self.latest_ns, digest.time_ns)
 
-    def _identify(self, identity: EngineIdentity) -> None:
+    def identify(self, identity: EngineIdentity) -> None:
+        """Takes in who the engine is, with its devices."""
         self.identity = identity
         self.described = {d.id: d for d in identity.devices[:MOST_DEVICES]}
         for device in self.described:
@@ -189,25 +225,20 @@ class Session:
         if track is None:
             self.left_out += len(rows)
             return
-        if again:
-            fresh = rows.end > track.resume_end
-            rows = SpanRows(*(getattr(rows, name)[fresh] for name in SpanRows.__slots__))
-        track.append(rows)
+        track.append(_fresh(rows, track) if again else rows)
+
+    def _add_gaps(self, device: str, rows: SpanRows, again: bool) -> None:
+        timeline = self.timeline(device)
+        if timeline is None:
+            self.left_out += len(rows)
+            return
+        timeline.gaps.append(_fresh(rows, timeline.gaps) if again else rows)
 
 
-def busy_share(timeline: DeviceTimeline, lane: str, start_ns: int, end_ns: int) -> float | None:
-    """Share of [start, end) during which the lane has a span: the union, so that overlapping spans count once."""
-    track = timeline.tracks.get(lane)
-    if track is None or end_ns <= start_ns or not track.exact_covers(start_ns):
-        return None
-    part = track.window(start_ns, end_ns)
-    start = np.clip(track.rows["start"][part], start_ns, end_ns)
-    end = np.clip(track.rows["end"][part], start_ns, end_ns)
-    if not len(start):
-        return 0.0
-    reach = np.maximum.accumulate(end)
-    before = np.append(start_ns, reach[:-1])
-    return float(np.maximum(end - np.maximum(start, before), 0).sum() / (end_ns - start_ns))
+def _fresh(rows: SpanRows, track: SpanTrack) -> SpanRows:
+    """Those that were not seen before the stream was lost."""
+    fresh = rows.end > track.resume_end
+    return SpanRows(*(getattr(rows, name)[fresh] for name in SpanRows.__slots__))
 
 
 def _lane_number(lane: str) -> tuple[int, str]:

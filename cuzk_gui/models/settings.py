@@ -67,6 +67,10 @@ class SettingsModel:
     def pending(self, key: str, device: str = "") -> bool:
         return (key, device) in self._pending
 
+    def asked(self) -> list[SettingChange]:
+        """Changes that are on their way."""
+        return [SettingChange(key, value, device) for (key, device), value in self._pending.items()]
+
     def switches(self) -> list[SettingInfo]:
         """Settings with a form beside the devices: the pipeline's, then others that act on devices and can change
         live."""

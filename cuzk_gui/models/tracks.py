@@ -1,4 +1,5 @@
-"""Spans of one lane of one device: exact rows, and shares of time in buckets of coarser and coarser width."""
+"""Spans of one lane of one device: exact rows, and shares of time in buckets of coarser and coarser width. Gaps of a
+device are kept the same way, with the number of their cause in the place of the group."""
 
 from __future__ import annotations
 
@@ -112,9 +113,9 @@ class Buckets:
 class SpanTrack:
     """Spans of a lane in order of their start, at most ``capacity`` exactly, and six coarser levels."""
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, buckets: int = LEVEL_BUCKETS) -> None:
         self.rows = Columns(capacity, _SPAN_DTYPES)
-        self.levels = tuple(Buckets(width) for width in LEVEL_NS)
+        self.levels = tuple(Buckets(width, buckets) for width in LEVEL_NS)
         self.version = 0
         self.newest_end = -1
         self.resume_end = -1  # spans up to here were seen before the stream was lost

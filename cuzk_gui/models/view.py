@@ -15,6 +15,7 @@ class TimeView:
     def __init__(self, width: float = START_WIDTH_S) -> None:
         self.width = width
         self.following = True
+        self.whole: tuple[float, float] | None = None  # of a recording, which has no present to follow
         self.now = 0.0
         self._start = 0.0
         self.version = 0
@@ -36,6 +37,10 @@ class TimeView:
         self.now = now
 
     def follow(self) -> None:
+        """Shows the present and stays there; of a recording, shows all of it."""
+        if self.whole is not None:
+            self.show(*self.whole)
+            return
         self.following = True
         self.version += 1
 

@@ -72,6 +72,10 @@ class EngineBanner(Strip):
         text = banner.text[:1].upper() + banner.text[1:]
         self.show_text(text, banner.tone, _BUTTONS[banner.action] if banner.action else "")
 
+    def show_again(self) -> None:
+        """What was shown last counts as not shown."""
+        self._shown = None
+
     def _ask(self) -> None:
         if self._shown is not None and self._shown.action is not None:
             self.asked.emit(self._shown.action)

@@ -5,21 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QMouseEvent
 from PySide6.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from cuzk_engine.client import CircuitInfo
 from cuzk_gui.models import words
-from cuzk_gui.widgets.controls import ElidedLabel, label
+from cuzk_gui.widgets.controls import ElidedLabel, label, set_role
 
 MOST_SHOWN = 30
 
 
 class CircuitsPanel(QWidget):
-    """``register_asked``: a key is to be chosen. ``prove_asked``: a circuit (its key's path) is to be proved."""
+    """``register_asked``: a key is to be chosen. ``chosen``: the memory plan shall be that of a circuit (its id)."""
 
     register_asked = Signal()
-    prove_asked = Signal(str)
+    chosen = Signal(str)
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,6 +39,8 @@ class CircuitsPanel(QWidget):
         layout.addLayout(header)
         layout.addLayout(self._rows)
         self._shown: Sequence[CircuitInfo] | None = None
+        self._names: dict[str, ElidedLabel] = {}
+        self._marked = ""
         self.show_circuits([])
 
     def set_live(self, live: bool) -> None:
@@ -52,6 +55,7 @@ class CircuitsPanel(QWidget):
             if widget is not None:
                 widget.hide()
                 widget.deleteLater()
+        self._names = {}
         recent = sorted(circuits, key=lambda c: -c.last_used_unix_ns)
         for circuit in recent[:MOST_SHOWN]:
             self._rows.addWidget(self._row(circuit))
@@ -59,10 +63,19 @@ class CircuitsPanel(QWidget):
             self._rows.addWidget(label(f"and {len(recent) - MOST_SHOWN} more", "faint"))
         if not recent:
             self._rows.addWidget(label("none yet: a proof registers its key", "faint"))
+        self.mark(self._marked)
+
+    def mark(self, circuit_id: str) -> None:
+        """The circuit that is planned for; it stands out where there are several."""
+        self._marked = circuit_id
+        for known, name in self._names.items():
+            set_role(name, "chosen" if known == circuit_id and len(self._names) > 1 else "")
 
     def _row(self, circuit: CircuitInfo) -> QWidget:
-        row = QWidget()
+        row = _Row(circuit.id)
+        row.pressed.connect(self.chosen)
         name = ElidedLabel(words.plain(circuit.name, 80))
+        self._names[circuit.id] = name
         used = label(_used(circuit.last_used_unix_ns), "muted")
         domain = circuit.domain_size
         shape = f"2^{domain.bit_length() - 1}" if domain > 0 and domain & (domain - 1) == 0 else f"{domain:,}"
@@ -71,7 +84,7 @@ class CircuitsPanel(QWidget):
             f"{words.size(circuit.key_bytes)}"
         )
         facts.setProperty("role", "faint")
-        row.setToolTip(words.plain(circuit.key_path, 400))
+        row.setToolTip(f"{words.plain(circuit.key_path, 400)}\nA click shows the memory plan of this circuit.")
         line = QHBoxLayout()
         line.addWidget(name, 1)
         line.addWidget(used)
@@ -81,6 +94,18 @@ class CircuitsPanel(QWidget):
         layout.addLayout(line)
         layout.addWidget(facts)
         return row
+
+
+class _Row(QWidget):
+    pressed = Signal(str)
+
+    def __init__(self, circuit_id: str) -> None:
+        super().__init__()
+        self._circuit = circuit_id
+        self.setCursor(Qt.CursorShape.PointingHandCursor)
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        self.pressed.emit(self._circuit)
 
 
 def _used(unix_ns: int) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QFontMetricsF, QPainter, QPaintEvent, QPen
+from PySide6.QtCore import QEvent, QObject, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QEnterEvent, QFontMetricsF, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import (
     QAbstractButton,
     QButtonGroup,
@@ -21,9 +21,11 @@ from cuzk_gui.theme import Theme, ui_font
 
 
 class Segmented(QFrame):
-    """One of a few choices, all visible. ``chosen`` is sent when a person chooses, not by ``set_value``."""
+    """One of a few choices, all visible. ``chosen`` is sent when a person chooses, not by ``set_value``; ``looked_at``
+    with the choice under the pointer, "" when it leaves."""
 
     chosen = Signal(str)
+    looked_at = Signal(str)
 
     def __init__(self, choices: Sequence[str], name: str) -> None:
         super().__init__()
@@ -44,6 +46,7 @@ class Segmented(QFrame):
             bold = QFontMetricsF(ui_font(12, bold=True))
             button.setMinimumWidth(round(bold.horizontalAdvance(choice)) + 16)
             button.clicked.connect(lambda _=False, choice=choice: self.chosen.emit(choice))
+            button.installEventFilter(self)
             self._group.addButton(button)
             self._buttons[choice] = button
             layout.addWidget(button)
@@ -68,9 +71,19 @@ class Segmented(QFrame):
     def button(self, choice: str) -> QToolButton:
         return self._buttons[choice]
 
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.Enter:
+            choice = next((c for c, b in self._buttons.items() if b is watched), "")
+            self.looked_at.emit(choice if choice != self.value else "")
+        elif event.type() == QEvent.Type.Leave:
+            self.looked_at.emit("")
+        return False
+
 
 class Switch(QAbstractButton):
-    """On or off."""
+    """On or off. ``looked_at``: the pointer is on it, or has left."""
+
+    looked_at = Signal(bool)
 
     def __init__(self, theme: Theme, name: str) -> None:
         super().__init__()
@@ -79,6 +92,14 @@ class Switch(QAbstractButton):
         self.setAccessibleName(name)
         self.setCursor(Qt.CursorShape.PointingHandCursor)
         self.setFixedSize(self.sizeHint())
+
+    def enterEvent(self, event: QEnterEvent) -> None:
+        super().enterEvent(event)
+        self.looked_at.emit(True)
+
+    def leaveEvent(self, event: QEvent) -> None:
+        super().leaveEvent(event)
+        self.looked_at.emit(False)
 
     def sizeHint(self) -> QSize:
         return QSize(38, 20)
@@ -102,9 +123,11 @@ class Switch(QAbstractButton):
 
 
 class Stepper(QFrame):
-    """A small whole number between two buttons. ``stepped`` is sent when a person changes it."""
+    """A small whole number between two buttons. ``stepped`` is sent when a person changes it; ``looked_at`` with the
+    number that the button under the pointer would make, 0 when it leaves."""
 
     stepped = Signal(int)
+    looked_at = Signal(int)
 
     def __init__(self, name: str, low: int, high: int) -> None:
         super().__init__()
@@ -124,6 +147,7 @@ class Stepper(QFrame):
             button.setAccessibleName(f"{name}: {says}")
             button.setFixedWidth(28)
             button.clicked.connect(lambda _=False, step=step: self._step(step))
+            button.installEventFilter(self)
         layout.addWidget(self._fewer)
         layout.addWidget(self._label)
         layout.addWidget(self._more)
@@ -140,6 +164,14 @@ class Stepper(QFrame):
         self._label.setAccessibleName(f"{self._name}: {value}")
         self._fewer.setEnabled(value > self._low)
         self._more.setEnabled(value < self._high)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.Enter:
+            wanted = self._value + (1 if watched is self._more else -1)
+            self.looked_at.emit(wanted if self._low <= wanted <= self._high else 0)
+        elif event.type() == QEvent.Type.Leave:
+            self.looked_at.emit(0)
+        return False
 
     def _step(self, step: int) -> None:
         value = min(max(self._value + step, self._low), self._high)
@@ -185,6 +217,7 @@ class ElidedLabel(QLabel):
     def __init__(self, text: str = "", *, natural: bool = False) -> None:
         super().__init__()
         self._whole = ""
+        self._tip = ""
         self._natural = natural
         wide = QSizePolicy.Policy.Preferred if natural else QSizePolicy.Policy.Ignored
         self.setSizePolicy(wide, QSizePolicy.Policy.Fixed)
@@ -196,6 +229,11 @@ class ElidedLabel(QLabel):
             self._whole = text
             self.setAccessibleName(text)
             self._cut()
+
+    def set_tip(self, tip: str) -> None:
+        """What the pointer is told instead of the whole text."""
+        self._tip = tip
+        self._cut()
 
     def whole(self) -> str:
         return self._whole
@@ -215,7 +253,7 @@ class ElidedLabel(QLabel):
     def _cut(self) -> None:
         shown = self.fontMetrics().elidedText(self._whole, Qt.TextElideMode.ElideRight, max(self.width(), 30))
         self.setText(shown)
-        self.setToolTip(self._whole if shown != self._whole else "")
+        self.setToolTip(self._tip or (self._whole if shown != self._whole else ""))
 
 
 def rule() -> QFrame:
@@ -223,6 +261,14 @@ def rule() -> QFrame:
     line = QFrame()
     line.setProperty("line", True)
     return line
+
+
+def set_role(widget: QWidget, role: str) -> None:
+    """Gives a widget another role of the style sheet."""
+    if widget.property("role") != role:
+        widget.setProperty("role", role)
+        widget.style().unpolish(widget)
+        widget.style().polish(widget)
 
 
 def label(text: str, role: str) -> QLabel:

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from html import escape
+
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QMouseEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
 from cuzk_engine.client import DeviceDescription, SettingChange, SettingInfo
-from cuzk_engine.events import Lane
-from cuzk_gui.models import words
+from cuzk_gui.models import findings, words
 from cuzk_gui.models.memory import PURPOSES
-from cuzk_gui.models.session import Session, busy_share
+from cuzk_gui.models.plan import PlanState
+from cuzk_gui.models.session import DeviceTimeline, Session
 from cuzk_gui.models.settings import WORKERS, SettingsModel, inert_note, inert_reason
 from cuzk_gui.theme import Theme
-from cuzk_gui.widgets.controls import ElidedLabel, Segmented, ShareBar, Stepper, Switch, label, rule
-
-_MINUTE_NS = 60_000_000_000
+from cuzk_gui.widgets.controls import ElidedLabel, Segmented, ShareBar, Stepper, Switch, label, rule, set_role
+from cuzk_gui.widgets.plan_view import PlanView
 
 
 class SettingRow(QWidget):
-    """One setting as a form: made from what the engine says of it, nothing known beforehand."""
+    """One setting as a form: made from what the engine says of it, nothing known beforehand. ``looked_at``: the change
+    that the pointer is on, None when it leaves."""
 
     changed = Signal(SettingChange)
+    looked_at = Signal(object)
 
     def __init__(self, theme: Theme, info: SettingInfo) -> None:
         super().__init__()
@@ -39,8 +43,10 @@ class SettingRow(QWidget):
         )
         if isinstance(self.control, Switch):
             self.control.clicked.connect(self._switched)
+            self.control.looked_at.connect(self._look_at_switch)
         else:
             self.control.chosen.connect(self._ask)
+            self.control.looked_at.connect(self._look_at)
         line = QHBoxLayout()
         line.setContentsMargins(0, 0, 0, 0)
         line.addWidget(self._title, 1)
@@ -51,19 +57,24 @@ class SettingRow(QWidget):
         layout.addLayout(line)
         layout.addWidget(self._note)
         help_text = words.plain(info.help, 600)
+        self._help = (
+            f"<p>{help_text}</p><p>{info.key} = {words.plain(info.value, 40)} ({words.plain(info.source, 40)})</p>"
+        )
         for widget in (self, self._title, self.control):
-            widget.setToolTip(
-                f"<p>{help_text}</p><p>{info.key} = {words.plain(info.value, 40)} ({words.plain(info.source, 40)})</p>"
-            )
+            widget.setToolTip(self._help)
         self.control.setAccessibleDescription(help_text)
 
-    def show_value(self, value: str | None, pending: bool, note: str, reason: str = "") -> None:
-        """``note``: what there is to say of it, in few words; ``reason``: the same at length."""
+    def show_value(self, value: str | None, pending: bool, note: str, reason: str = "", blocked: str = "") -> None:
+        """``note``: what there is to say of it, in few words; ``reason``: the same at length. ``blocked``: why it
+        cannot be changed now."""
         if isinstance(self.control, Switch):
             self.control.setChecked(value == "true")
         else:
             self.control.set_value(value)
-        self.control.setEnabled(not pending)
+        self.control.setEnabled(not pending and not blocked)
+        tip = f"<p>{blocked}</p>" if blocked else self._help
+        if tip != self.control.toolTip():
+            self.control.setToolTip(tip)
         shown = "applying…" if pending else note
         self._note.setText(shown)
         self._note.setToolTip(f"<p>{reason}</p>" if reason and not pending else "")
@@ -79,11 +90,18 @@ class SettingRow(QWidget):
     def _ask(self, value: str) -> None:
         self.changed.emit(SettingChange(self.key, value, self.device))
 
+    def _look_at(self, value: str) -> None:
+        self.looked_at.emit(SettingChange(self.key, value, self.device) if value else None)
+
+    def _look_at_switch(self, there: bool) -> None:
+        self._look_at(("false" if self.control.isChecked() else "true") if there else "")  # type: ignore[union-attr]
+
 
 class DeviceCard(QFrame):
     """``selected``: the charts shall show this device. ``changed``: a setting is to be applied."""
 
     changed = Signal(SettingChange)
+    looked_at = Signal(object)
     selected = Signal(str)
 
     def __init__(self, theme: Theme, device: DeviceDescription) -> None:
@@ -104,10 +122,13 @@ class DeviceCard(QFrame):
         self._source.setProperty("role", "faint")
         self.workers = Stepper(f"Workers of {device.id}", 1, 8)
         self.workers.stepped.connect(self._workers_stepped)
+        self.workers.looked_at.connect(self._workers_looked_at)
         self._workers_note = label("", "faint")
         self._workers_note.setWordWrap(True)
-        self._busy = ElidedLabel()
-        self._busy.setProperty("role", "faint")
+        self._readings = ElidedLabel()
+        self._readings.setProperty("role", "faint")
+        self._readings.hide()
+        self.plan = PlanView(theme, device.id)
         memory = QHBoxLayout()
         memory.addWidget(label("Memory", "muted"))
         memory.addWidget(self._used, 1)
@@ -119,12 +140,14 @@ class DeviceCard(QFrame):
         layout.setSpacing(4)
         layout.addWidget(self._title)
         layout.addWidget(self._line)
+        layout.addWidget(self._readings)
         layout.addWidget(self._state)
         layout.addSpacing(4)
         layout.addLayout(memory)
         layout.addWidget(self._bar)
         layout.addWidget(self._source)
-        layout.addWidget(self._busy)
+        layout.addSpacing(3)
+        layout.addWidget(self.plan)
         layout.addSpacing(4)
         layout.addLayout(workers)
         layout.addWidget(self._workers_note)
@@ -133,21 +156,35 @@ class DeviceCard(QFrame):
     def mousePressEvent(self, event: QMouseEvent) -> None:
         self.selected.emit(self.device_id)
 
-    def show_device(self, device: DeviceDescription, settings: SettingsModel, live: bool = True) -> None:
-        """``live``: the engine is there; without it the device has no state to tell."""
+    def mark_selected(self, selected: bool, count: int) -> None:
+        """Of ``count`` devices, the one whose charts are shown; where there are many, the others are short."""
+        set_role(self._title, "title-selected" if selected and count > 1 else "title")
+        short = count > 2 and not selected
+        self._line.setVisible(not short)
+        self._source.setVisible(not short)
+        self.plan.set_short(short)
+
+    def show_device(
+        self, device: DeviceDescription, settings: SettingsModel, live: bool = True, blocked: str = ""
+    ) -> None:
+        """``live``: the engine is there; without it the device has no state to tell. ``blocked``: why nothing can be
+        changed."""
         name = "CPU" if device.kind == "cpu" else words.plain(device.id, 24)
         self._title.set_text(f"{name}  {words.plain(device.name, 80)}")
-        facts = [device.isa, device.uuid[:12] + "…" if len(device.uuid) > 13 else device.uuid, device.bus_id]
-        self._line.set_text(" · ".join(words.plain(f, 40) for f in facts if f))
+        self._line.set_text(" · ".join(words.plain(f, 40) for f in (device.bus_id, device.isa) if f))
+        tip = _identity_tip(device)
+        if tip != self._title.toolTip():
+            self._title.set_tip(tip)
+            self._line.set_tip(tip)
         troubled = live and device.state != "ready"
         state = words.plain(device.state, 30) + (f": {words.plain(device.reason, 200)}" if device.reason else "")
         self._state.setText(state if troubled else "")
         self._state.setVisible(troubled)
         self._limit = f"limit: {words.plain(device.capacity_source, 60)}" if device.capacity_source else ""
         info = settings.info(WORKERS, device.id)
-        self.workers.setEnabled(info is not None and not settings.pending(WORKERS, device.id))
+        self.workers.setEnabled(info is not None and not settings.pending(WORKERS, device.id) and not blocked)
         if info is not None:
-            self.workers.setToolTip(f"<p>{words.plain(info.help, 600)}</p><p>{info.key}</p>")
+            self.workers.setToolTip(f"<p>{blocked or words.plain(info.help, 600)}</p><p>{info.key}</p>")
         value = settings.value(WORKERS, device.id)
         pending = settings.pending(WORKERS, device.id)
         override = info is not None and info.device == device.id
@@ -159,14 +196,13 @@ class DeviceCard(QFrame):
         self._workers_note.setVisible(bool(note))
 
     def show_load(self, session: Session) -> None:
-        """Memory and how busy the device was; called several times a second at most."""
+        """Memory and readings; called several times a second at most."""
         timeline = session.devices.get(self.device_id)
         described = session.described.get(self.device_id)
         if timeline is None or described is None:
             return
         capacity = described.capacity
-        live = session.identity is not None
-        other = timeline.samples.latest("memory_other", session.latest_ns) if live else None
+        other = timeline.samples.latest("memory_other", session.latest_ns) if session.identity is not None else None
         known = timeline.memory.known
         total = timeline.memory.total + (other or 0) if known else None
         text = words.size_of(total, capacity)
@@ -179,25 +215,47 @@ class DeviceCard(QFrame):
             parts.append((other / capacity, "processes"))
         self._bar.set_parts(parts if known else [])
         others = f"others {words.size(other)}" if other else ""
-        self._source.set_text(" · ".join(text for text in (self._limit, others) if text))
-        start = max(session.latest_ns - _MINUTE_NS, session.origin_ns or 0)
-        shares = [
-            f"{name} {share * 100:.1f} %"
-            for name, lane in (("kernels", Lane.COMPUTE.value), ("lock held", Lane.LOCK.value))
-            if live and (share := busy_share(timeline, lane, start, session.latest_ns)) is not None
-        ]
-        seconds = words.span((session.latest_ns - start) / 1e9)
-        self._busy.set_text(f"last {seconds}: {', '.join(shares)}" if shares else "")
-        self._busy.setVisible(bool(shares))
+        self._source.set_text(" · ".join(text for text in (others, self._limit) if text))
+        readings = _readings(timeline, session) if described.kind != "cpu" else ""
+        self._readings.set_text(readings)
+        self._readings.setVisible(bool(readings))
 
     def _workers_stepped(self, value: int) -> None:
         self.changed.emit(SettingChange(WORKERS, str(value), self.device_id))
+
+    def _workers_looked_at(self, value: int) -> None:
+        self.looked_at.emit(SettingChange(WORKERS, str(value), self.device_id) if value else None)
+
+
+def _identity_tip(device: DeviceDescription) -> str:
+    facts = (
+        ("name", words.plain(device.name, 120)),
+        ("id", words.plain(device.id, 40)),
+        ("UUID", words.plain(device.uuid, 60)),
+        ("bus", words.plain(device.bus_id, 40)),
+        ("instructions", words.plain(device.isa, 60)),
+        ("process", str(device.pid) if device.pid else ""),
+    )
+    rows = "".join(
+        f"<tr><td style='padding-right:12px'>{name}</td><td>{escape(value)}</td></tr>" for name, value in facts if value
+    )
+    return f"<table>{rows}</table>"
+
+
+def _readings(timeline: DeviceTimeline, session: Session) -> str:
+    """Power, temperature, clock, utilisation: what could be read; nothing of what could not."""
+    if session.identity is None:
+        return ""
+    forms = (("utilisation", 100, "% busy"), ("power", 1, "W"), ("temperature", 1, "°C"), ("clock", 1, "MHz"))
+    read = ((timeline.samples.latest(name, session.latest_ns), scale, unit) for name, scale, unit in forms)
+    return " · ".join(f"{value * scale:.0f} {unit}" for value, scale, unit in read if value is not None)
 
 
 class DevicePanel(QWidget):
     """A card for each device, then the settings that hold for all of them."""
 
     changed = Signal(SettingChange)
+    looked_at = Signal(object)
     selected = Signal(str)
 
     def __init__(self, theme: Theme) -> None:
@@ -218,23 +276,33 @@ class DevicePanel(QWidget):
         layout.addLayout(self._cards)
         layout.addLayout(self._settings)
         self._shape: tuple[object, ...] = ()
+        self._plans: Mapping[str, PlanState] | None = None
 
     def show_session(self, session: Session, device: str) -> None:
         """After a change of devices or settings; ``device`` is the one whose charts are shown."""
-        live = session.identity is not None
-        switches = session.settings.switches() if live else []
+        there = session.identity is not None
+        blocked = findings.RECORDED[:1].upper() + findings.RECORDED[1:] + "." if session.recorded else ""
+        switches = session.settings.switches() if there else []
         shape = (tuple(session.described), tuple((s.key, s.type, s.choices) for s in switches))
         if shape != self._shape:
             self._shape = shape
             self._rebuild(session, switches)
         for card_id, card in self.cards.items():
-            card.show_device(session.described[card_id], session.settings, live)
-            card.setEnabled(live)
+            card.show_device(session.described[card_id], session.settings, session.live, blocked)
+            card.setEnabled(there)
+            card.mark_selected(card_id == device, len(self.cards))
         self._empty.setVisible(not self.cards)
         chosen = session.described.get(device)
         for key, row in self.rows.items():
             note, reason = (inert_note(key, chosen), inert_reason(key, chosen)) if chosen else ("", "")
-            row.show_value(session.settings.value(key), session.settings.pending(key), note, reason)
+            row.show_value(session.settings.value(key), session.settings.pending(key), note, reason, blocked)
+
+    def show_plans(self, plans: Mapping[str, PlanState]) -> None:
+        self._plans = plans
+        for device, card in self.cards.items():
+            card.plan.setVisible(device in plans)
+            if device in plans:
+                card.plan.show_plan(plans[device])
 
     def show_load(self, session: Session) -> None:
         for card in self.cards.values():
@@ -253,11 +321,15 @@ class DevicePanel(QWidget):
                 self._cards.addWidget(rule())
             card = DeviceCard(self._theme, device)
             card.changed.connect(self.changed)
+            card.looked_at.connect(self.looked_at)
             card.selected.connect(self.selected)
             self.cards[device.id] = card
             self._cards.addWidget(card)
+        if self._plans is not None:
+            self.show_plans(self._plans)
         for info in switches:
             row = SettingRow(self._theme, info)
             row.changed.connect(self.changed)
+            row.looked_at.connect(self.looked_at)
             self.rows[info.key] = row
             self._settings.addWidget(row)

@@ -50,6 +50,7 @@ class JobDetail(QFrame):
         self.setProperty("panel", True)
         self._theme = theme
         self._job_id = ""
+        self._recorded = False
         self._phase_rows: dict[str, tuple[QLabel, ShareBar, QLabel]] = {}
         outer = QVBoxLayout(self)
         outer.setContentsMargins(14, 10, 14, 12)
@@ -64,14 +65,20 @@ class JobDetail(QFrame):
     def job_id(self) -> str:
         return self._job_id
 
-    def show_job(self, job: JobInfo | None, place: int = 0) -> None:
-        """``place``: in the queue, 1 for the next."""
-        self._begin.setVisible(job is None)
+    def set_recorded(self) -> None:
+        """Of a recording: nothing can be asked of its jobs."""
+        self._recorded = True
+        for widget in (self._begin, self._save, self._cancel):
+            widget.hide()
+
+    def show_job(self, job: JobInfo | None, place: int = 0, now: int | None = None) -> None:
+        """``place``: in the queue, 1 for the next. ``now``: Unix nanoseconds that durations count to."""
+        self._begin.setVisible(job is None and not self._recorded)
         self._job.setVisible(job is not None)
         self._job_id = job.id if job else ""
         if job is None:
             return
-        now = time.time_ns()
+        now = time.time_ns() if now is None else now
         state = model.state_of(job)
         self._title.set_text(model.title(job))
         self._state.setText(_UNIT.sub("\\1\u00a0\\2", self._state_text(job, state, now, place)))
@@ -92,8 +99,8 @@ class JobDetail(QFrame):
         self._facts.setToolTip(f"job {words.plain(job.id, 80)}")
         self._show_phases(job)
         self._charts.setVisible(job.started_unix_ns > 0)
-        self._save.setVisible(job.state == JobState.COMPLETED)
-        self._cancel.setVisible(not getattr(job.state, "ended", False))
+        self._save.setVisible(job.state == JobState.COMPLETED and not self._recorded)
+        self._cancel.setVisible(not getattr(job.state, "ended", False) and not self._recorded)
 
     @property
     def error_text(self) -> str:
@@ -121,8 +128,8 @@ class JobDetail(QFrame):
             ("device", words.plain(job.device, 30)),
             ("priority", str(getattr(job.priority, "value", job.priority))),
             ("submitted", words.clock(job.submitted_unix_ns) if job.submitted_unix_ns else ""),
-            ("partitions", f"{job.partitions_done} of {job.partitions}" if job.partitions > 1 else ""),
-            ("attempts", str(job.attempts) if job.attempts > 1 else ""),
+            ("partitions", f"{job.partitions_done} of {job.partitions} done" if job.partitions > 1 else ""),
+            ("retried", words.times(job.attempts - 1) if job.attempts > 1 else ""),
             ("last activity", _ago(job, now)),
             ("job", short_ids(words.plain(job.id, 80))),
         ]

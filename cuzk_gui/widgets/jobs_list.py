@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from PySide6.QtCore import QAbstractListModel, QModelIndex, QPersistentModelIndex, QPoint, QRectF, QSize, Qt, Signal
@@ -17,6 +16,10 @@ from cuzk_gui.theme import Theme, ui_font
 Index = QModelIndex | QPersistentModelIndex
 JOB_ROLE = Qt.ItemDataRole.UserRole
 TEXT_ROLE = Qt.ItemDataRole.UserRole + 1
+QUIET_ROLE = Qt.ItemDataRole.UserRole + 2
+
+
+_PRIORITY_MARKS = {"low": "↓", "high": "↑", "critical": "⇈"}
 
 
 class JobsModel(QAbstractListModel):
@@ -38,6 +41,8 @@ class JobsModel(QAbstractListModel):
             return job
         if role == TEXT_ROLE:
             return self.text(job)
+        if role == QUIET_ROLE:
+            return model.quiet_ns(job, self.now()) > 0
         if role in (Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.AccessibleTextRole):
             return f"{model.title(job)}, {model.state_of(job)}, {self.text(job)}"
         if role == Qt.ItemDataRole.ToolTipRole:
@@ -46,7 +51,11 @@ class JobsModel(QAbstractListModel):
 
     def text(self, job: JobInfo) -> str:
         """The right side of the job's line."""
-        return model.progress_text(job, place=self._table.place(job.id))
+        return model.progress_text(job, self.now(), self._table.place(job.id))
+
+    def now(self) -> int:
+        """Unix nanoseconds that durations count to."""
+        return self._table.clock()
 
     def job(self, row: int) -> JobInfo | None:
         return self._table.get(self._order[row]) if 0 <= row < len(self._order) else None
@@ -73,6 +82,11 @@ class JobsModel(QAbstractListModel):
 
 def _tip(job: JobInfo) -> str:
     lines = [model.title(job), f"job {words.plain(job.id, 80)}"]
+    if job.partitions > 1:
+        lines.append(f"{job.partitions_done} of {job.partitions} partitions done")
+    lines.append(f"priority {model.priority_of(job)}")
+    if job.attempts > 1:
+        lines.append(f"retried {words.times(job.attempts - 1)}")
     if job.error:
         lines.append(words.plain(job.error, 1000))
     return "\n".join(lines)
@@ -102,20 +116,25 @@ class _JobDelegate(QStyledItemDelegate):
             painter.setBrush(QColor(colours.control))
             painter.drawRoundedRect(rect.adjusted(0.5, 0.5, -0.5, -0.5), 5, 5)
         inner = rect.adjusted(8, 4, -8, -4)
-        now = time.time_ns()
         right = str(index.data(TEXT_ROLE))
         failed = job.state in (JobState.FAILED,)
         painter.setFont(ui_font(11.5))
         small = QFontMetricsF(painter.font())
         right = small.elidedText(right, Qt.TextElideMode.ElideRight, inner.width() * 0.62)
         right_width = small.horizontalAdvance(right)
-        tone = colours.bad if failed else colours.warn if model.quiet_ns(job, now) else colours.muted
+        tone = colours.bad if failed else colours.warn if index.data(QUIET_ROLE) else colours.muted
         painter.setPen(QColor(tone))
         line = QRectF(inner.left(), inner.top(), inner.width(), 18)
         painter.drawText(line, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, right)
+        mark = _PRIORITY_MARKS.get(model.priority_of(job), "")
+        if mark:
+            painter.setFont(ui_font(12.5, bold=True))
+            painter.setPen(QColor(colours.accent))
+            painter.drawText(line, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, mark)
+            line.setLeft(line.left() + 18)
         painter.setFont(ui_font(12.5))
         name = QFontMetricsF(painter.font()).elidedText(
-            model.title(job), Qt.TextElideMode.ElideRight, inner.width() - right_width - 10
+            model.title(job), Qt.TextElideMode.ElideRight, line.width() - right_width - 10
         )
         painter.setPen(QColor(colours.text))
         painter.drawText(line, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, name)
@@ -144,6 +163,7 @@ class JobsList(QListView):
     def __init__(self, theme: Theme, table: model.JobTable) -> None:
         super().__init__()
         self._theme = theme
+        self.recorded = False  # nothing can be asked of these jobs
         self.jobs = JobsModel(table)
         self.setModel(self.jobs)
         self._delegate = _JobDelegate(theme)
@@ -166,9 +186,8 @@ class JobsList(QListView):
             painter.setPen(QColor(self._theme.colours.faint))
             painter.setFont(ui_font(11))
             area = self.viewport().rect().adjusted(10, 4, -10, 0)
-            painter.drawText(
-                area, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop, "none yet: Ctrl+P hands one in"
-            )
+            none = "the recording holds none" if self.recorded else "none yet: Ctrl+P hands one in"
+            painter.drawText(area, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop, none)
 
     @property
     def selected(self) -> str:
@@ -191,9 +210,9 @@ class JobsList(QListView):
         menu = QMenu(self)
         ended = bool(getattr(job.state, "ended", False))
         for text, signal, enabled in (
-            ("Save proof…", self.save_asked, job.state == JobState.COMPLETED),
-            ("Cancel", self.cancel_asked, not ended),
-            ("Take off the list", self.hide_asked, ended or model.quiet_ns(job, time.time_ns()) > 0),
+            ("Save proof…", self.save_asked, job.state == JobState.COMPLETED and not self.recorded),
+            ("Cancel", self.cancel_asked, not ended and not self.recorded),
+            ("Take off the list", self.hide_asked, ended or model.quiet_ns(job, self.jobs.now()) > 0),
         ):
             action = QAction(text, menu)
             action.setEnabled(enabled)

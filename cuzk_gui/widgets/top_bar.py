@@ -57,8 +57,11 @@ class StatePill(QWidget):
 
 
 class TopBar(QWidget):
+    """Of the running engine, or of the recording that is shown in its place."""
+
     asked = Signal(Action)
     prove_asked = Signal()
+    live_asked = Signal()
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
@@ -96,6 +99,12 @@ class TopBar(QWidget):
         self.prove.setProperty("role", "primary")
         self.prove.clicked.connect(self.prove_asked)
         layout.addWidget(self.prove)
+        self.live = QPushButton("Back to the engine")
+        self.live.setProperty("role", "primary")
+        self.live.setToolTip("Closes the recording and shows the running engine again")
+        self.live.clicked.connect(self.live_asked)
+        self.live.hide()
+        layout.addWidget(self.live)
         self.menu = QToolButton()
         self.menu.setText("☰")
         self.menu.setProperty("menu", True)
@@ -112,6 +121,27 @@ class TopBar(QWidget):
             button.setEnabled(action in appearance.actions)
         self.buttons[Action.START].setVisible(Action.RESTART not in appearance.actions)
         self.buttons[Action.RESTART].setVisible(Action.RESTART in appearance.actions)
+        self.buttons[Action.STOP].show()
+        self.prove.show()
+        self.live.hide()
+        self._tint(recorded=False)
+
+    def show_recording(self, title: str, facts: str, progress: float) -> None:
+        """``progress``: share of it that has been read."""
+        self.pill.show_state("Recording" if progress >= 1 else f"Opening, {progress * 100:.0f} %", Tone.BUSY)
+        self._address.setText(title)
+        self._facts.set_text(facts)
+        for button in (*self.buttons.values(), self.prove):
+            button.hide()
+        self.live.show()
+        self._tint(recorded=True)
+
+    def _tint(self, *, recorded: bool) -> None:
+        """Another ground while a recording is shown, so that nobody takes it for the present."""
+        if self.property("recorded") != recorded:
+            self.setProperty("recorded", recorded)
+            self.style().unpolish(self)
+            self.style().polish(self)
 
     @property
     def facts(self) -> str:

@@ -18,6 +18,7 @@ from cuzk_engine.client import (
     EngineIdentity,
     JobInfo,
     JobState,
+    MemoryPlanInfo,
     PhaseTime,
     Priority,
     ProcessState,
@@ -26,7 +27,8 @@ from cuzk_engine.client import (
     SettingInfo,
     TelemetryUpdate,
 )
-from cuzk_engine.events import Allocation, EventBatch, LogLine, Mark, Sample, Span
+from cuzk_engine.client.types import PlanChoice
+from cuzk_engine.events import Allocation, Cause, EventBatch, Finding, Gap, LogLine, Mark, Sample, Span
 
 MIB = 2**20
 GIB = 2**30
@@ -133,6 +135,45 @@ def update(time_ns: int, events: EventBatch | None = None, **more: object) -> Te
     return made
 
 
+PLAN_PURPOSES = {"matrices": 0.05, "witness": 0.15, "abc": 0.3, "ntt": 0.15, "msm": 0.35}
+
+
+def memory_plan(
+    device_id: str = "cpu",
+    *,
+    capacity: int = 8 * GIB,
+    peak: int = 2 * GIB,
+    workers: int = 2,
+    prestage: str = "ahead",
+    free: int = 6 * GIB,
+    others: int | None = None,
+) -> MemoryPlanInfo:
+    """A plan as the engine makes it: pre-staging ahead needs every worker's whole peak, the others only half."""
+    ways = ["ahead", "locked", "off"][["ahead", "locked", "off"].index(prestage) :]
+    choices = []
+    for way in ways:
+        total = workers * peak if way == "ahead" else peak + (workers - 1) * peak // 2
+        text = "" if way == prestage else f"pre-staging falls back to {way}"
+        choices.append(PlanChoice({"pipeline.prestage": way}, text, peak, total, peak <= free, total <= free))
+    chosen = next((i for i, c in enumerate(choices) if c.all_fit), -1)
+    if chosen < 0:
+        chosen = next((i for i, c in enumerate(choices) if c.fits), -1)
+    way = choices[max(chosen, 0)]
+    return MemoryPlanInfo(
+        device_id,
+        capacity,
+        way.peak,
+        way.fits,
+        {name: round(share * way.peak) for name, share in PLAN_PURPOSES.items()},
+        way.total,
+        free,
+        others,
+        workers,
+        choices=tuple(choices),
+        chosen=chosen,
+    )
+
+
 PHASES = (
     ("host.read_witness", 0.05),
     ("host.evaluate", 0.14),
@@ -174,6 +215,9 @@ def proof_events(
         a = 0.24 + 0.2 * i / kernels
         span(a, a + 0.18 / kernels, "compute", "ntt.coset" if i % 2 else "ntt")
     span(0.44, 0.46, "compute", "pointwise")
+    waited = Gap(at(0.2), at(0.24), device_id, Cause.PAGEABLE_UPLOAD, "a, b, c at 6.61 GB/s", job_id, worker)
+    handed = Gap(at(0.9), at(1.0), device_id, Cause.LOCK_HANDOVER, "the lock changed hands", job_id, worker)
+    events.gaps += [waited, handed]
     allocation(0.46, -300 * MIB, "ntt")
     allocation(0.46, 640 * MIB, "msm")
     span(0.46, 0.48, "h2d", "upload.srs", 96 * MIB, None)
@@ -199,6 +243,9 @@ def merge(target: EventBatch, source: EventBatch) -> None:
     target.samples += source.samples
     target.marks += source.marks
     target.logs += source.logs
+    target.gaps += source.gaps
+    target.findings += source.findings
+    target.incidents += source.incidents
 
 
 class FakeStream:
@@ -233,6 +280,9 @@ class FakeConnection:
 
     def apply_settings(self, changes: Iterable[SettingChange]) -> list[SettingInfo]:
         return self.engine.apply(list(changes))
+
+    def plan(self, *, circuit_id: str = "", device: str = "", settings: Iterable[SettingChange] = ()) -> MemoryPlanInfo:
+        return self.engine.plan(circuit_id, device, list(settings))
 
     def register_circuit(self, path: str | Path, name: str = "") -> CircuitInfo:
         return self.engine.register(str(path), name)
@@ -273,6 +323,10 @@ class FakeEngine:
         self.settings = settings()
         self.identity = identity()
         self.known_circuits: list[CircuitInfo] = []
+        self.plans_asked: list[tuple[str, str, tuple[SettingChange, ...]]] = []
+        self.plan_peak = 2 * GIB
+        self.free: int | None = None
+        self.others: int | None = None
         self.jobs: dict[str, JobInfo] = {}
         self.streams: list[FakeStream] = []
         self.memory: dict[tuple[str, str], int] = {("cpu", "context"): 64 * MIB, ("cpu", "srs"): 900 * MIB}
@@ -375,6 +429,23 @@ class FakeEngine:
             self.push(update(time.monotonic_ns(), events, settings=list(self.settings)))
         return list(self.settings)
 
+    def plan(self, circuit: str, device_id: str, changes: list[SettingChange]) -> MemoryPlanInfo:
+        """As the engine answers: what is set, with ``changes`` on top."""
+        self.plans_asked.append((circuit, device_id, tuple(changes)))
+        values = {s.key: s.value for s in self.settings if not s.device}
+        values |= {s.key: s.value for s in self.settings if s.device == device_id}
+        values |= {c.key: c.value for c in changes}
+        capacity = next(d.capacity for d in self.identity.devices if d.id == device_id)
+        return memory_plan(
+            device_id,
+            capacity=capacity,
+            peak=self.plan_peak,
+            workers=int(values["gpus.gpu_workers_per_device"]),
+            prestage=values["pipeline.prestage"],
+            free=self.free if self.free is not None else capacity - 2 * GIB,
+            others=self.others,
+        )
+
     def register(self, path: str, name: str) -> CircuitInfo:
         circuit = CircuitInfo(
             f"c{len(self.known_circuits)}",
@@ -463,6 +534,13 @@ class Prover(threading.Thread):
             ready.allocations = sorted((a for a in planned.allocations if a.time_ns <= now), key=lambda a: a.time_ns)
             planned.allocations = [a for a in planned.allocations if a.time_ns > now]
             ready.logs, planned.logs = planned.logs, []
+            ready.gaps = [g for g in planned.gaps if g.end_ns <= now]
+            planned.gaps = [g for g in planned.gaps if g.end_ns > now]
+            if ready.gaps:
+                last = ready.gaps[-1]
+                said = (f"{len(ready.gaps)} gaps",)
+                title = "Uploads from pageable memory inside the lock"
+                ready.findings.append(Finding(now, "cpu", Cause.PAGEABLE_UPLOAD, title, said, last.start_ns, now))
             while sample_at < now:
                 ready.samples.append(
                     Sample(sample_at, "cpu", memory_other=round(1.1 * GIB), memory_capacity=8 * GIB, utilisation=0.9)

@@ -307,12 +307,12 @@ class TestTable:
         events = fakes.proof_events(2 * SECOND, 5 * SECOND, 0, "job-1")
         events.marks.append(Mark(5 * SECOND, "setting", "pre-staging → locked"))
         feed(scene, fakes.update(10 * SECOND, events))
-        dialog = TableDialog(stack.charts, scene.session)
+        dialog = TableDialog(stack, scene.session)
         qtbot.addWidget(dialog)
         models = [view.model() for view in dialog._views]
         assert models[2].rowCount() == len(events.spans)
         assert models[1].rowCount() == sum(s.lane in ("h2d", "d2h") for s in events.spans)
-        assert models[3].rowCount() == 1
+        assert models[4].rowCount() == 1
         durations = [models[2].index(row, 3) for row in range(models[2].rowCount())]
         assert len(durations) > 10
         models[2].sort(3, Qt.SortOrder.DescendingOrder)
@@ -370,3 +370,99 @@ def test_transfers_keep_their_scale_while_nothing_is_uploaded(scene: Scene, stac
     feed(scene, fakes.update(55 * SECOND, late))
     picture(stack, stack.transfers)
     assert stack.transfers._up == top
+
+
+GPU_SAMPLES = [
+    Sample(
+        n * SECOND // 2,
+        "cpu",
+        memory_reserved=12 * MIB,
+        memory_other=4 * MIB,
+        memory_capacity=32 * MIB,
+        pcie_rx=None if n in (8, 9) else 2e9,
+        pcie_tx=None if n in (8, 9) else 1e9,
+    )
+    for n in range(1, 20)
+]
+
+
+class TestCard:
+    """What a GPU measures: a pool, other programs, bus counters."""
+
+    def _fed(self, scene: Scene) -> None:
+        device = fakes.device(capacity=32 * MIB)
+        identity = fakes.identity(devices=(device,), started_unix_ns=time.time_ns())
+        memory = {("cpu", "srs"): 4 * MIB, ("cpu", "context"): 2 * MIB}
+        feed(scene, fakes.update(0, identity=identity, memory=memory))
+        events = EventBatch.empty()
+        events.samples += GPU_SAMPLES
+        events.spans.append(Span(2 * SECOND, 3 * SECOND, "cpu", "h2d", "upload.abc", bytes=3 * 10**9, pinned=True))
+        feed(scene, fakes.update(10 * SECOND, events))
+
+    def _x(self, plot, second: float) -> float:
+        inside = plot.inside()
+        return float(inside.left() + second / 10 * inside.width())
+
+    def test_pool_and_others_stand_on_the_purposes(self, scene: Scene, stack: ChartStack) -> None:
+        self._fed(scene)
+        image = picture(stack, stack.memory)
+        inside = stack.memory.plot.inside()
+        colours = scene.colours
+
+        def at(mib: float) -> str:
+            y = inside.bottom() - mib * MIB / stack.memory._top * inside.height()
+            return colour_at(image, self._x(stack.memory.plot, 5.0), y)
+
+        # the pool's 12 MiB hold the key, the context of 2 MiB is not of it: 14 MiB together
+        assert at(2) == colours.purpose("srs")
+        assert at(5) == colours.purpose("context")
+        assert at(10) == colours.pool
+        assert at(16) == colours.purpose("processes")
+        assert at(22) == colours.panel
+        assert [name for name, _ in stack.memory.legend()] == ["srs", "context", "kept by the pool", "other processes"]
+        text = stack.memory.describe(QPointF(0.5 * inside.width(), 50), stack.memory.area())
+        assert text is not None
+        assert "kept by the pool, not in use" in text
+        assert "8.00 MiB" in text
+
+    def test_a_plan_is_a_line(self, scene: Scene, stack: ChartStack) -> None:
+        self._fed(scene)
+        before = count(picture(stack, stack.memory), scene.colours.muted)
+        scene.plan = 24 * MIB
+        assert count(picture(stack, stack.memory), scene.colours.muted) > before + 100
+
+    def test_counters_have_a_hole_where_they_were_not_read(self, scene: Scene, stack: ChartStack) -> None:
+        self._fed(scene)
+        image = picture(stack, stack.transfers)
+        plot = stack.transfers.plot
+        inside = plot.inside()
+        muted = QColor(scene.colours.muted).name()
+
+        def column(second: float) -> set[str]:
+            x = self._x(plot, second)
+            return {colour_at(image, x, y) for y in range(round(inside.top()), round(inside.bottom()))}
+
+        assert muted in column(6.2)
+        assert muted not in column(4.2)  # readings 8 and 9 cover 3.5 s to 4.5 s
+        y = inside.top() + float(stack.transfers._y(stack.transfers.area(), np.float64(0))) - inside.top()
+        assert muted not in {colour_at(image, self._x(plot, 4.2), inside.top() + y + d) for d in (-1, 0, 1)}
+
+    def test_a_counter_is_read_out(self, scene: Scene, stack: ChartStack) -> None:
+        self._fed(scene)
+        stack.frame(True)
+        inside, area = stack.transfers.plot.inside(), stack.transfers.area()
+        read = stack.transfers.describe(QPointF(0.62 * inside.width(), 3), area)
+        assert read is not None
+        assert "2.00 GB/s" in read
+        assert "1.00 GB/s" in read
+        unread = stack.transfers.describe(QPointF(0.42 * inside.width(), 3), area)
+        assert unread is not None
+        assert unread.count("not read") == 2
+
+    def test_an_average_covers_the_time_before_its_reading(self, scene: Scene, stack: ChartStack) -> None:
+        self._fed(scene)
+        samples = scene.session.devices["cpu"].samples
+        start, end, value = samples.averages("pcie_rx", 0, 10 * SECOND)
+        assert (int(start[0]), int(end[0]), float(value[0])) == (SECOND // 2, SECOND, 2e9)
+        assert 9 * SECOND // 2 not in end
+        assert len(start) == len(GPU_SAMPLES) - 1 - 2

@@ -2,20 +2,25 @@
 
 import random
 import time
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cuzk_engine.client import JobState, Priority, ProofResult
 from cuzk_engine.events import Allocation, EventBatch, Incident, LogLine, Mark, Sample, Span
+from cuzk_gui.files import names, save_proof
 from cuzk_gui.models import jobs, words
 from cuzk_gui.models.columns import Columns
 from cuzk_gui.models.digest import CHUNK, Interner, Names, digests
 from cuzk_gui.models.groups import Group, group_of
+from cuzk_gui.models.loads import busy_ns
 from cuzk_gui.models.log import LogRing, short_ids, tail_of_file
 from cuzk_gui.models.memory import PURPOSES, MemorySeries, SampleSeries, purpose_index
-from cuzk_gui.models.session import Session, busy_share
+from cuzk_gui.models.session import Session
 from cuzk_gui.models.tracks import LEVEL_NS, SpanRows, SpanTrack
 from cuzk_gui.models.view import LONGEST_S, SHORTEST_S, TimeView, nice_step
 from tests.gui import fakes
@@ -286,7 +291,7 @@ class TestSession:
         events = EventBatch.empty()
         events.spans += [Span(0, 60, "cpu", "compute", "ntt"), Span(30, 50, "cpu", "compute", "ntt")]
         feed(session, fakes.update(100, events))
-        assert busy_share(session.devices["cpu"], "compute", 0, 100) == pytest.approx(0.6)
+        assert busy_ns(session.devices["cpu"].tracks["compute"], 0, 100) == 60
 
     def test_interned_texts_are_bounded(self) -> None:
         interner = Interner(10)
@@ -474,3 +479,22 @@ class TestWords:
     def test_plain(self) -> None:
         assert words.plain("a\nb\x00c" + "d" * 500, 10) == "a b cdddd…"
         assert words.clock(2**70) == "–"
+
+
+class TestSeveralPartitions:
+    def test_words(self) -> None:
+        job = fakes.job(partitions=10, partitions_done=6, phase="msm", attempts=1)
+        now = job.last_activity_unix_ns
+        assert jobs.progress_text(job, now) == "6 of 10 · MSM"
+        assert jobs.progress_text(replace(job, attempts=2), now) == "6 of 10 · MSM · try 2"
+        queued = replace(job, state=JobState.QUEUED, queue_position=3, priority=Priority.CRITICAL, attempts=2)
+        assert jobs.progress_text(queued, now) == "queued, no. 3 · critical · try 2"
+
+    def test_files(self, tmp_path: Path) -> None:
+        pairs = (("p1", "u1"), ("p2", "u2"))
+        files = save_proof(tmp_path, ProofResult("p1", "u1", "bn128", pairs))
+        assert [f.name for f in files] == ["proof_1.json", "public_1.json", "proof_2.json", "public_2.json"]
+        assert [f.read_text() for f in files] == ["p1", "u1", "p2", "u2"]
+        assert names(1) == ["proof.json", "public.json"]
+        (only, _) = save_proof(tmp_path, ProofResult("p", "u", "bn128", (("p", "u"),)))
+        assert only.name == "proof.json"

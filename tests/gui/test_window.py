@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QApplication, QDialog, QPushButton
 from pytestqt.qtbot import QtBot
 
 from cuzk_engine.client import DaemonError, JobState, ProcessState, SettingChange
-from cuzk_engine.events import EventBatch, Incident, LogLine, Span
+from cuzk_engine.events import EventBatch, Incident, LogLine, Sample, Span
 from cuzk_gui.models.process import APPEARANCES, Action
 from cuzk_gui.preferences import OnClose, Preferences
 from cuzk_gui.theme import DARK, LIGHT, Theme, ThemeChoice
@@ -20,7 +20,7 @@ from cuzk_gui.widgets.close_dialog import CloseDialog
 from cuzk_gui.widgets.controls import Segmented, Switch
 from cuzk_gui.widgets.prove_dialog import ProveDialog
 from cuzk_gui.window import SMALLEST, MainWindow
-from tests.gui import fakes
+from tests.gui import fakes, stories
 from tests.gui.conftest import OpenWindow
 from tests.gui.fakes import FakeEngine
 
@@ -101,7 +101,7 @@ class TestStates:
         window.top.buttons[Action.STOP].click()
         qtbot.waitUntil(lambda: window.top.pill.word == "Stopped", timeout=WAIT_MS)
         assert window.devices.cards["cpu"]._state.isHidden()
-        qtbot.waitUntil(lambda: window.devices.cards["cpu"]._busy.isHidden(), timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: window.live.idle.isHidden(), timeout=WAIT_MS)
 
     def test_another_build_is_said_with_a_restart(
         self, open_window: OpenWindow, engine: FakeEngine, qtbot: QtBot
@@ -184,6 +184,35 @@ class TestSettings:
 
     def test_fixed_settings_have_no_form(self, window: MainWindow) -> None:
         assert "daemon.listen" not in window.devices.rows
+
+
+class TestDeviceCard:
+    def test_a_gpu_says_what_it_is_and_what_was_read(self, open_window: OpenWindow, qtbot: QtBot) -> None:
+        engine = FakeEngine(ProcessState.READY)
+        engine.identity = fakes.identity(devices=(stories.gpu(),))
+        window = open_window(engine)
+        qtbot.waitUntil(lambda: stories.GPU in window.devices.cards, timeout=WAIT_MS)
+        card = window.devices.cards[stories.GPU]
+        assert card._title.whole() == "cuda:0  NVIDIA H200"
+        assert card._line.whole() == "0000:1b:00.0 · sm_90"
+        assert "GPU-3f1a77c0-5b0e-4f6a-9c58-1d2e3f4a5b6c" in card._title.toolTip()
+        assert card._readings.isHidden()  # nothing was read yet
+        now = time.monotonic_ns()
+        events = EventBatch.empty()
+        events.samples.append(Sample(now, stories.GPU, utilisation=0.94, power=512.4, temperature=61.0))
+        engine.push(fakes.update(now, events))
+        qtbot.waitUntil(lambda: card._readings.whole() == "94 % busy · 512 W · 61 °C", timeout=WAIT_MS)
+
+    def test_of_many_devices_the_shown_one_is_whole(self, open_window: OpenWindow, qtbot: QtBot) -> None:
+        engine = FakeEngine(ProcessState.READY)
+        engine.identity = fakes.identity(devices=tuple(stories.gpu(f"cuda:{n}") for n in range(4)))
+        window = open_window(engine)
+        qtbot.waitUntil(lambda: len(window.devices.cards) == 4, timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: not window.devices.cards["cuda:0"]._line.isHidden(), timeout=WAIT_MS)
+        assert window.devices.cards["cuda:1"]._line.isHidden()
+        window.select_device("cuda:1")
+        qtbot.waitUntil(lambda: not window.devices.cards["cuda:1"]._line.isHidden(), timeout=WAIT_MS)
+        assert window.devices.cards["cuda:0"]._line.isHidden()
 
 
 class TestProofs:
@@ -340,7 +369,7 @@ class TestExtremes:
         }
         window = open_window(engine)
         qtbot.waitUntil(lambda: len(window.session.jobs) == 10_000, timeout=3 * WAIT_MS)
-        qtbot.waitUntil(lambda: window.jobs_note.text() == "10,000 queued", timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: window.live.jobs_note.text() == "10,000 queued", timeout=WAIT_MS)
         assert len(window.devices.cards) == 16
         events = EventBatch.empty()
         now = time.monotonic_ns()
@@ -445,10 +474,10 @@ class TestClosing:
             assert window.clean_end
 
     def test_layout_is_remembered(self, window: MainWindow, open_window: OpenWindow, engine: FakeEngine) -> None:
-        window.columns.setSizes([400, 700, 260])
-        sizes = window.columns.sizes()
+        window.live.columns.setSizes([400, 700, 260])
+        sizes = window.live.columns.sizes()
         window.close()
-        assert open_window(engine).columns.sizes()[0] == pytest.approx(sizes[0], abs=60)
+        assert open_window(engine).live.columns.sizes()[0] == pytest.approx(sizes[0], abs=60)
 
 
 class TestTheme:
@@ -493,8 +522,8 @@ def test_times_of_phases_are_whole_in_the_narrowest_column(open_window: OpenWind
     qtbot.waitUntil(lambda: window.detail.job_id == "job-1", timeout=WAIT_MS)
     engine.complete("job-1")
     qtbot.waitUntil(lambda: len(window.detail._phase_rows) > 2, timeout=WAIT_MS)
-    window.columns.setSizes([10, 5000, 10])
-    qtbot.waitUntil(lambda: window.detail.width() == window.detail.minimumWidth(), timeout=WAIT_MS)
+    window.live.columns.setSizes([10, 5000, 10])
+    qtbot.waitUntil(lambda: window.live.side.width() == window.live.side.minimumWidth(), timeout=WAIT_MS)
     labels = [took for _, _, took in window.detail._phase_rows.values()]
     panel = window.detail._job
 

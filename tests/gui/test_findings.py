@@ -1,0 +1,314 @@
+"""Findings and incidents: what is said, what can be done about it, and what was when it happened."""
+
+import time
+from dataclasses import replace
+
+import pytest
+from PySide6.QtCore import QPointF
+from PySide6.QtWidgets import QLabel
+from pytestqt.qtbot import QtBot
+
+from cuzk_engine.client import ProcessState, SettingChange
+from cuzk_engine.events import EventBatch, Finding, Holding, Incident, Remedy
+from cuzk_gui.models import incidents as incident_words
+from cuzk_gui.models.findings import FindingList, RemedyState, gain_text, remedy_state
+from cuzk_gui.models.frozen import frozen_session
+from cuzk_gui.models.session import Session
+from cuzk_gui.widgets.findings_panel import Card
+from cuzk_gui.widgets.incident_dialog import IncidentDialog
+from cuzk_gui.window import MainWindow
+from tests.gui import fakes, stories
+from tests.gui.conftest import OpenWindow
+from tests.gui.fakes import GIB, FakeEngine
+from tests.gui.stories import GPU
+from tests.gui.test_models import feed
+
+WAIT_MS = 8000
+SECOND = 1_000_000_000
+
+
+def gpu_engine(prestage: str = "off") -> FakeEngine:
+    engine = FakeEngine(ProcessState.READY)
+    engine.identity = fakes.identity(devices=(stories.gpu(),), started_unix_ns=time.time_ns() - 41 * SECOND)
+    engine.memory = stories.ledger()
+    engine.settings = [replace(s, value=prestage) if s.key == "pipeline.prestage" else s for s in engine.settings]
+    return engine
+
+
+@pytest.fixture
+def engine() -> FakeEngine:
+    return gpu_engine()
+
+
+@pytest.fixture
+def window(open_window: OpenWindow, engine: FakeEngine, qtbot: QtBot) -> MainWindow:
+    """With the story of a minute: a finding, and an incident with its picture."""
+    opened = open_window(engine)
+    qtbot.waitUntil(lambda: opened.session.identity is not None and bool(opened.devices.rows), timeout=WAIT_MS)
+    now = time.monotonic_ns()
+    events, jobs = stories.minute(now)
+    engine.push(fakes.update(now, events, jobs=jobs))
+    engine.push(fakes.update(now + 1))
+    qtbot.waitUntil(lambda: len(opened.session.incidents) == 1, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: ("incident", "1") in opened.live.findings.cards, timeout=WAIT_MS)
+    return opened
+
+
+def upload_card(window: MainWindow) -> Card:
+    return window.live.findings.cards[GPU, "pageable-upload"]
+
+
+class TestList:
+    def test_the_newest_of_each_kind_most_gain_first(self) -> None:
+        found = FindingList()
+        found.extend([stories.finding(10), stories.handover_finding(20), stories.finding(30, 0.05)])
+        assert [f.time_ns for f in found.of(GPU)] == [30, 20]
+        found.extend([stories.finding(5)])  # told late
+        assert [f.time_ns for f in found.of(GPU)] == [30, 20]
+        assert found.of("cuda:7") == []
+
+    def test_what_is_not_told_any_more_is_over(self) -> None:
+        found = FindingList()
+        found.extend([stories.finding(10), stories.handover_finding(200)])
+        assert [f.time_ns for f in found.of(GPU, since_ns=100)] == [200]
+        assert len(found.of(GPU, 100, {(GPU, "pageable-upload")})) == 2
+
+    def test_it_is_bounded(self) -> None:
+        found = FindingList()
+        found.extend(Finding(n, GPU, f"kind {n}", "", (), 0, n) for n in range(5000))
+        assert len(found) == 200
+
+    @pytest.mark.parametrize(
+        ("gain", "text"),
+        [
+            (0.62, "saves about 62 % of the idle time"),
+            (0.004, "saves less than 1 % of idle time"),
+            (None, ""),
+            (0.0, ""),
+            (7.0, ""),
+        ],
+    )
+    def test_gain_in_words(self, gain: float | None, text: str) -> None:
+        assert gain_text(gain) == text
+
+
+class TestRemedyState:
+    def _session(self, **changes: object) -> Session:
+        session = Session()
+        identity = fakes.identity(devices=(fakes.device(), stories.gpu()))
+        feed(session, fakes.update(1, identity=identity, settings=fakes.settings()))
+        for name, value in changes.items():
+            setattr(session, name, value)
+        return session
+
+    def test_can_be_applied(self) -> None:
+        remedy = Remedy("pipeline.prestage", "locked", "")
+        assert remedy_state(remedy, self._session(), GPU) == RemedyState("Apply", True)
+
+    def test_already_so(self) -> None:
+        state = remedy_state(Remedy("pipeline.prestage", "ahead", ""), self._session(), GPU)
+        assert (state.text, state.enabled, state.done) == ("In effect", False, True)
+
+    @pytest.mark.parametrize(
+        ("remedy", "device", "reason"),
+        [
+            (Remedy("pipeline.evaluate", "device", ""), "cpu", "makes no difference on the CPU device"),
+            (Remedy("daemon.listen", "1", ""), GPU, "next start"),
+            (Remedy("warp.speed", "9", ""), GPU, "no setting warp.speed"),
+        ],
+    )
+    def test_cannot_be_applied_with_a_reason(self, remedy: Remedy, device: str, reason: str) -> None:
+        state = remedy_state(remedy, self._session(), device)
+        assert not state.enabled
+        assert reason in state.reason
+
+    def test_not_in_a_recording_and_not_without_the_engine(self) -> None:
+        remedy = Remedy("pipeline.prestage", "locked", "")
+        assert "recording" in remedy_state(remedy, self._session(recorded=True), GPU).reason
+        assert "not running" in remedy_state(remedy, self._session(identity=None), GPU).reason
+
+    def test_on_its_way(self) -> None:
+        session = self._session()
+        session.settings.ask(SettingChange("pipeline.prestage", "locked"))
+        state = remedy_state(Remedy("pipeline.prestage", "locked", ""), session, GPU)
+        assert (state.text, state.enabled) == ("Applying…", False)
+
+
+class TestPanel:
+    def test_a_finding_is_applied_by_its_button_and_marked_on_the_axis(
+        self, window: MainWindow, engine: FakeEngine, qtbot: QtBot
+    ) -> None:
+        card = upload_card(window)
+        assert card.title.text().startswith("Uploads from pageable memory inside the lock")
+        assert card.body.text() == "6.38 s in 29 gaps, 81.2 % of the idle time."
+        assert card.remedy.text() == "Uploads from page-locked memory before the lock is taken."
+        assert card.gain.text() == "saves about 62 % of the idle time"
+        assert card.button.isEnabled()
+        marks = len(window.session.marks)
+        card.button.click()
+        qtbot.waitUntil(lambda: engine.changes == [SettingChange("pipeline.prestage", "ahead")], timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: upload_card(window).button.text() == "In effect", timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: len(window.session.marks) == marks + 1, timeout=WAIT_MS)
+        assert window.session.marks[-1].text == "pre-staging → ahead"
+
+    def test_after_a_while_it_says_what_it_brought(self, window: MainWindow, engine: FakeEngine, qtbot: QtBot) -> None:
+        upload_card(window).button.click()
+        qtbot.waitUntil(lambda: upload_card(window).button.text() == "In effect", timeout=WAIT_MS)
+        now = time.monotonic_ns()
+        engine.push(fakes.update(now + 5 * SECOND))
+        qtbot.waitUntil(lambda: upload_card(window).gain.text().endswith("0.0 % since"), timeout=WAIT_MS)
+        before = float(upload_card(window).gain.text().partition(" %")[0])
+        assert before > 5
+
+    def test_a_finding_without_a_remedy_has_no_button(self, window: MainWindow) -> None:
+        card = window.live.findings.cards[GPU, "other-process"]
+        assert card.button.isHidden()
+        assert card.property("card") == "quiet"
+
+    def test_choosing_a_finding_singles_its_gaps_out(self, window: MainWindow) -> None:
+        upload_card(window).pressed.emit()
+        assert window.scene.cause == "pageable-upload"
+        upload_card(window).pressed.emit()
+        assert window.scene.cause == ""
+
+    def test_without_the_engine_the_button_says_why_not(
+        self, window: MainWindow, engine: FakeEngine, qtbot: QtBot
+    ) -> None:
+        engine.set_state(ProcessState.STOPPED)
+        qtbot.waitUntil(lambda: not upload_card(window).button.isEnabled(), timeout=WAIT_MS)
+        assert upload_card(window).reason.text() == "the engine is not running"
+
+    def test_nothing_found_is_said(self, open_window: OpenWindow, qtbot: QtBot) -> None:
+        window = open_window(FakeEngine(ProcessState.READY))
+        qtbot.waitUntil(lambda: bool(window.devices.rows), timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: "Nothing to improve" in window.live.findings._empty.text(), timeout=WAIT_MS)
+
+
+class TestIncidentWords:
+    def test_headline(self) -> None:
+        text = incident_words.headline(stories.incident(10**12))
+        assert text == "Worker 1 asked for 6.00 GiB for the vectors a, b, c, and 5.43 GiB of 139.8 GiB were free"
+        plain = Incident(1, GPU, "device-lost", "", "xid 79: the card fell off the bus")
+        assert incident_words.headline(plain) == "xid 79: the card fell off the bus"
+        assert incident_words.title(plain) == "Device lost"
+        assert incident_words.title(replace(plain, kind="gremlins-seen")) == "Gremlins seen"
+
+    def test_largest_holder_adds_up_what_belongs_together(self) -> None:
+        picture = replace(
+            stories.picture(10**12),
+            others=(),
+            holdings=(
+                Holding("msm", 0, "a", 3 * GIB),
+                Holding("msm", 1, "b", 3 * GIB),
+                Holding("srs", -1, "", 5 * GIB),
+            ),
+        )
+        assert incident_words.largest_holder(picture) == (
+            "Most was held by the engine, for multi-scalar multiplication (MSM): 6.00 GiB"
+        )
+
+
+class TestIncidentMemory:
+    def test_it_is_frozen_before_newer_rows_push_it_out(self) -> None:
+        session = Session()
+        now = 100 * SECOND
+        identity = fakes.identity(devices=(stories.gpu(),), started_unix_ns=time.time_ns() - 40 * SECOND)
+        feed(session, fakes.update(now - 40 * SECOND, identity=identity, memory=stories.ledger()))
+        events, _ = stories.minute(now)
+        feed(session, fakes.update(now, events))
+        record = session.incidents.records[0]
+        assert record.frozen is not None
+        before = frozen_session(session, record)
+        assert before is not None
+        moment = before.devices[GPU].memory.at(record.incident.time_ns)
+        for step in range(40):
+            churn = EventBatch.empty()
+            churn.allocations += [
+                stories.Allocation(now + step * SECOND + i, GPU, (1, -1)[i % 2], "scratch") for i in range(1000)
+            ]
+            feed(session, fakes.update(now + (step + 1) * SECOND, churn))
+        assert session.devices[GPU].memory.at(record.incident.time_ns) is None  # gone from the live rows
+        after = frozen_session(session, record)
+        assert after is not None
+        assert after.devices[GPU].memory.at(record.incident.time_ns) == moment
+        assert sum(moment.values()) > 50 * GIB
+
+    def test_only_so_many_are_kept_whole(self) -> None:
+        session = Session()
+        identity = fakes.identity(devices=(stories.gpu(),))
+        feed(session, fakes.update(SECOND, identity=identity, memory=stories.ledger()))
+        for n in range(60):
+            events = EventBatch.empty()
+            events.incidents.append(stories.incident((20 + n * 2) * SECOND))
+            feed(session, fakes.update((22 + n * 2) * SECOND, events))
+        kept = [record.frozen is not None for record in session.incidents.records]
+        assert kept == [False] * 20 + [True] * 40
+
+
+class TestIncidentDialog:
+    def _texts(self, dialog: IncidentDialog) -> str:
+        return "\n".join(label.text() for label in dialog.findChildren(QLabel))
+
+    def test_who_held_what(self, window: MainWindow) -> None:
+        dialog = window.live.show_incident(1)
+        assert dialog is not None
+        table = dialog.table
+        rows = [[table.item(r, c).text() for c in range(4)] for r in range(table.rowCount())]
+        assert rows[0] == ["another program", "train.py (pid 50211)", "60.7 GiB", "43.4 %"]
+        assert rows[1] == ["the proving key", "all workers", "44.0 GiB", "31.5 %"]
+        assert rows[-1][0] == "free"
+        assert sum(row[0] == "the witness" for row in rows) == 2  # one for each worker
+        assert ["another program", "a program that is not visible here (pid 731)"] in [row[:2] for row in rows]
+        text = self._texts(dialog)
+        assert "What would have fitted" in text
+        assert "would need 75.0 GiB" in text
+        assert "Pre-staging" in text
+        assert dialog.chart is not None
+        assert window.live.show_incident(1) is dialog  # raised, not opened twice
+
+    def test_its_button_applies_what_would_have_fitted(
+        self, window: MainWindow, engine: FakeEngine, qtbot: QtBot
+    ) -> None:
+        dialog = window.live.show_incident(1)
+        assert dialog is not None
+        remedy, button, _ = dialog.remedies[1]
+        assert button.isEnabled()
+        button.click()
+        wanted = SettingChange(remedy.key, remedy.value, GPU)
+        qtbot.waitUntil(lambda: engine.changes == [wanted], timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: button.text() == "In effect", timeout=WAIT_MS)
+
+    def test_it_follows_the_engine_and_the_theme(self, window: MainWindow, engine: FakeEngine, qtbot: QtBot) -> None:
+        from cuzk_gui.theme import ThemeChoice
+
+        dialog = window.live.show_incident(1)
+        assert dialog is not None
+        engine.set_state(ProcessState.STOPPED)
+        qtbot.waitUntil(lambda: not dialog.remedies[0][1].isEnabled(), timeout=WAIT_MS)
+        assert dialog.remedies[0][2].text() == "the engine is not running"
+        window.theme.choose(ThemeChoice.LIGHT)
+        dialog.grab()
+
+    def test_without_a_picture(self, window: MainWindow, engine: FakeEngine, qtbot: QtBot) -> None:
+        events = EventBatch.empty()
+        events.incidents.append(Incident(time.monotonic_ns(), GPU, "worker-died", "", "signal 9"))
+        engine.push(fakes.update(time.monotonic_ns(), events))
+        qtbot.waitUntil(lambda: len(window.session.incidents) == 2, timeout=WAIT_MS)
+        dialog = window.live.show_incident(2)
+        assert dialog is not None
+        assert "kept no picture" in self._texts(dialog)
+        assert dialog.windowTitle() == "Worker died, incident 2"
+        assert window.live.show_incident(77) is None
+
+    def test_the_flag_on_the_axis_opens_it(self, window: MainWindow, qtbot: QtBot) -> None:
+        window.scene.view.show(0.0, 41.5)
+        window.charts.frame(True)
+        chart = window.charts.memory
+        area = chart.area()
+        incident = window.session.incidents.records[0].incident
+        point = QPointF(area.x_of(incident.time_ns) + 5, 5)
+        assert "Out of memory" in (chart.point_at(point) or "")
+        chart.plot.box.on_click(point)
+        assert [d.record.number for d in window.live.findChildren(IncidentDialog)] == [1]
+        away = QPointF(area.x_of(incident.time_ns) - 60, 5)
+        assert "Out of memory" not in (chart.point_at(away) or "")
