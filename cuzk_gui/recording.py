@@ -20,6 +20,7 @@ from cuzk_gui.models.session import RECORDED, Session
 if TYPE_CHECKING:
     from cuzk_engine.client.recording import RecordingInfo
 
+_SLICE: Final = 1000  # events taken in at once
 _WAITING: Final = 64
 _APPLY_S: Final = 0.012  # of a frame
 
@@ -135,7 +136,7 @@ class RecordingFeed(QObject):
             with contextlib.closing(open_(self.path)) as recording:
                 self._put(recording.info)
                 for update in recording.updates():
-                    for digest in digests(update, names):
+                    for digest in digests(update, names, _SLICE):
                         self._put(digest)
                     if self._closing.is_set():
                         return

@@ -3,6 +3,9 @@
 A span is known when it has ended, and comes up to a second later. So a gap is sure a second after the kernel that ended
 it was told of. Idle time that no kernel has ended yet is told in steps while no job runs or waits: then nothing can be
 under way. Not thread-safe: its owner's thread feeds and asks.
+
+A finding takes the place of the earlier one of its device and cause; one that is not told again for longer than
+``REPEAT_NS`` is over. Findings of incidents stay.
 """
 
 from __future__ import annotations

@@ -28,7 +28,8 @@ class GapLayer:
 
     def paint(self, painter: QPainter, area: Area, gaps: SpanTrack, y0: float, y1: float) -> None:
         part = gaps.window(area.start_ns, area.start_ns + area.span_ns)
-        if gaps.exact_covers(area.start_ns) and part.stop - part.start <= EXACT_LIMIT:
+        exact = gaps.exact_covers(area.start_ns) and part.stop - part.start <= EXACT_LIMIT
+        if exact and not gaps.crowded(part, area.pixel_ns, area.width):
             self._exact(painter, area, gaps, part, y0, y1)
         else:
             self._coarse(painter, area, gaps, y0, y1)

@@ -71,7 +71,8 @@ class LanesChart(Chart):
             if lane == Lane.COMPUTE:
                 self._gap_layer.paint(painter, area, timeline.gaps, y0, y1)
             part = track.window(area.start_ns, area.start_ns + area.span_ns)
-            if track.exact_covers(area.start_ns) and part.stop - part.start <= EXACT_LIMIT:
+            exact = track.exact_covers(area.start_ns) and part.stop - part.start <= EXACT_LIMIT
+            if exact and not track.crowded(part, area.pixel_ns, area.width):
                 labels -= self._exact(painter, area, track, part, lane, y0, y1, labels)
             else:
                 self._coarse(painter, area, track, y0, y1)

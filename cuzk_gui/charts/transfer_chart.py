@@ -111,7 +111,8 @@ class TransferChart(Chart):
             return nothing, nothing, nothing, nothing
         end_ns = area.start_ns + area.span_ns
         part = track.window(area.start_ns, end_ns)
-        if track.exact_covers(area.start_ns) and part.stop - part.start <= EXACT_LIMIT:
+        exact = track.exact_covers(area.start_ns) and part.stop - part.start <= EXACT_LIMIT
+        if exact and not track.crowded(part, area.pixel_ns, area.width):
             start, end = track.rows["start"][part], track.rows["end"][part]
             rate = track.rows["bytes"][part] * 1e9 / np.maximum(end - start, _SHORTEST_NS)
             return start, end, rate, track.rows["group"][part]

@@ -85,16 +85,16 @@ class Digest:
     last: bool = True
 
 
-def digests(update: TelemetryUpdate, names: Names) -> Iterator[Digest]:
-    """The message in parts of at most ``CHUNK`` spans, gaps and allocations each, in order.
+def digests(update: TelemetryUpdate, names: Names, chunk: int = CHUNK) -> Iterator[Digest]:
+    """The message in parts of at most ``chunk`` spans, gaps and allocations each, in order.
 
     ``memory`` is the ledger before the message's own allocations and all that follow.
     """
     events = update.events
     allocations = sorted(events.allocations, key=lambda a: a.time_ns)
-    parts = max(1, *(-(-len(rows) // CHUNK) for rows in (events.spans, events.gaps, allocations)))
+    parts = max(1, *(-(-len(rows) // chunk) for rows in (events.spans, events.gaps, allocations)))
     for part in range(parts):
-        low, high = part * CHUNK, (part + 1) * CHUNK
+        low, high = part * chunk, (part + 1) * chunk
         last = part == parts - 1
         yield Digest(
             update.time_ns,

@@ -83,8 +83,11 @@ def chart_level(plan: MemoryPlanInfo, held: Mapping[str, int]) -> int:
 
 
 def headline(plan: MemoryPlanInfo) -> str:
-    """ "2 workers 12.2 GiB · free 78.4 GiB": the right side of the title's line."""
-    return f"{words.size(plan.total or plan.peak)} of {words.size(plan.free)} free"
+    """ "12.2 of 78.4 GiB free": what all workers need, the right side of the title's line."""
+    needed = plan.total or plan.peak
+    if plan.free <= 0 or needed > 100 * plan.free:
+        return f"{words.size(needed)}, {words.size(plan.free)} free"
+    return f"{words.size_of(needed, plan.free)} free"
 
 
 def sentence(plan: MemoryPlanInfo) -> tuple[str, Tone]:

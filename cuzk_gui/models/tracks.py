@@ -147,6 +147,13 @@ class SpanTrack:
         """Whether no row that reaches past ``start_ns`` has been dropped."""
         return not self.rows.dropped or (len(self.rows) > 0 and start_ns >= int(self.rows["start"][0]))
 
+    def crowded(self, part: slice, pixel_ns: float, width: float) -> bool:
+        """Whether exact rows would claim more than they are: more of them than pixels, and shorter ones."""
+        count = part.stop - part.start
+        if count <= width:
+            return False
+        return float((self.rows["end"][part] - self.rows["start"][part]).mean()) < pixel_ns / 2
+
     def level_for(self, start_ns: int, pixel_ns: float) -> Buckets:
         """The level whose buckets are at least a pixel wide and which reaches back far enough, else the coarsest."""
         for level in self.levels:

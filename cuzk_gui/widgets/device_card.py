@@ -160,7 +160,7 @@ class DeviceCard(QFrame):
         """Of ``count`` devices, the one whose charts are shown; where there are many, the others are short."""
         set_role(self._title, "title-selected" if selected and count > 1 else "title")
         short = count > 2 and not selected
-        self._line.setVisible(not short)
+        self._line.setVisible(not short and bool(self._line.whole()))
         self._source.setVisible(not short)
         self.plan.set_short(short)
 

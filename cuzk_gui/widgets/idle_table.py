@@ -28,6 +28,11 @@ class _Shown:
     tip: str
 
 
+def _time(ns: int) -> str:
+    """Milliseconds, of long stretches seconds."""
+    return f"{ns / 1e6:,.0f} ms" if ns < 100e9 else f"{ns / 1e9:,.0f} s"
+
+
 class LoadRow(QAbstractButton):
     """A name, a bar, milliseconds and a share. Checkable rows single a cause out in the charts."""
 
@@ -49,7 +54,7 @@ class LoadRow(QAbstractButton):
         if shown == self._shown:
             return
         self._shown = shown
-        self.setAccessibleName(f"{shown.name}: {shown.ns / 1e6:,.0f} ms, {shown.share * 100:.1f} %")
+        self.setAccessibleName(f"{shown.name}: {_time(shown.ns)}, {shown.share * 100:.1f} %")
         self.setToolTip(f"<p>{shown.tip}</p>")
         self.update()
 
@@ -83,7 +88,7 @@ class LoadRow(QAbstractButton):
             )
         painter.setPen(QColor(colours.text))
         at_right = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
-        painter.drawText(QRectF(right, 0, _MS_WIDTH, self.height()), at_right, f"{shown.ns / 1e6:,.0f} ms")
+        painter.drawText(QRectF(right, 0, _MS_WIDTH, self.height()), at_right, _time(shown.ns))
         painter.drawText(
             QRectF(right + _MS_WIDTH, 0, _SHARE_WIDTH, self.height()), at_right, f"{shown.share * 100:.1f} %"
         )

@@ -133,7 +133,7 @@ class PlanView(QWidget):
 
 def _title(state: PlanState) -> str:
     if state.what_if:
-        return f"Plan with {words.plain(state.what_if, 60)}"
+        return f"If {words.plain(state.what_if, 60)}"
     return f"Plan · {words.plain(state.circuit, 60)}" if state.circuit else "Plan"
 
 

@@ -498,3 +498,15 @@ class TestSeveralPartitions:
         assert names(1) == ["proof.json", "public.json"]
         (only, _) = save_proof(tmp_path, ProofResult("p", "u", "bn128", (("p", "u"),)))
         assert only.name == "proof.json"
+
+
+def test_a_crowd_of_short_spans_is_not_drawn_one_by_one() -> None:
+    """Each would get a pixel, and 5 % of the time would look like all of it."""
+    session = Session()
+    events = EventBatch.empty()
+    events.spans += [Span(i * SECOND, i * SECOND + 50_000_000, "cpu", "h2d", "upload.abc") for i in range(2000)]
+    feed(session, fakes.update(2000 * SECOND, events))
+    track = session.devices["cpu"].tracks["h2d"]
+    whole = track.window(0, 2000 * SECOND)
+    assert track.crowded(whole, 2 * SECOND, 1000)
+    assert not track.crowded(track.window(0, 10 * SECOND), SECOND / 100, 1000)

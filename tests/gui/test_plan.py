@@ -25,7 +25,7 @@ class TestWords:
     def test_all_fit(self) -> None:
         plan = fakes.memory_plan(peak=2 * GIB, workers=2, free=6 * GIB)
         assert model.sentence(plan) == ("all 2 workers fit, 2.00 GiB left", Tone.QUIET)
-        assert model.headline(plan) == "4.00 GiB of 6.00 GiB free"
+        assert model.headline(plan) == "4.00 of 6.00 GiB free"
 
     def test_degraded(self) -> None:
         plan = fakes.memory_plan(peak=round(6.1 * GIB), workers=2, free=round(11.2 * GIB), capacity=16 * GIB)
@@ -93,7 +93,7 @@ class TestView:
         assert view.sentence.startswith("all 2 workers fit")
         assert "One partition, at its peak: 2.00 GiB" in view.toolTip()
         view.show_plan(PlanState(fakes.memory_plan(workers=3), circuit="merkle10", what_if="workers → 3"))
-        assert view.title == "Plan with workers → 3"
+        assert view.title == "If workers → 3"
         view.show_plan(PlanState(said="the key is gone", circuit="merkle10"))
         assert view.bar.isHidden()
         assert view.sentence == "the key is gone"
@@ -139,11 +139,11 @@ class TestLive:
         self, window: MainWindow, engine: FakeEngine, qtbot: QtBot
     ) -> None:
         self._with_circuits(window, engine, qtbot)
-        assert self._view(window).amount == "4.00 GiB of 6.00 GiB free"
+        assert self._view(window).amount == "4.00 of 6.00 GiB free"
         stepper = window.devices.cards["cpu"].workers
         stepper.looked_at.emit(3)
-        qtbot.waitUntil(lambda: self._view(window).title == "Plan with workers per device → 3", timeout=WAIT_MS)
-        assert self._view(window).amount == "6.00 GiB of 6.00 GiB free"
+        qtbot.waitUntil(lambda: self._view(window).title == "If workers per device → 3", timeout=WAIT_MS)
+        assert self._view(window).amount == "6.00 of 6.00 GiB free"
         assert engine.changes == []  # only looked at
         assert window.scene.plan is not None
         assert window.scene.plan < 5.5 * GIB  # the chart keeps what is set
@@ -160,7 +160,7 @@ class TestLive:
         control = window.devices.rows["pipeline.prestage"].control
         assert isinstance(control, Segmented)
         control.looked_at.emit("locked")
-        qtbot.waitUntil(lambda: self._view(window).title == "Plan with pre-staging → locked", timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: self._view(window).title == "If pre-staging → locked", timeout=WAIT_MS)
         assert engine.plans_asked[-1][2] == (SettingChange("pipeline.prestage", "locked"),)
         control.looked_at.emit("")
         qtbot.waitUntil(lambda: self._view(window).title == "Plan · new", timeout=WAIT_MS)
