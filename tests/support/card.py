@@ -51,7 +51,8 @@ class Card(CpuDevice):
         self.resident, self.users = {}, {}
         self.taken_by_others = 0
         self._info = replace(self._info, id="cpu", kind="card", inert_settings=(), page_locks=page_locks)
-        self._ledger._ceiling = lambda: self._ledger.capacity - self.taken_by_others
+        self.asked = 0
+        self._ledger._ceiling = self._available
         self._ledger.add_reclaimer(self._reclaim_residents, self._idle_residents)
         if context:
             self._ledger.take(context, Purpose.CONTEXT, NOBODY)
@@ -73,6 +74,10 @@ class Card(CpuDevice):
 
     def others(self):
         return (OtherProcess(4711, "ballast", self.taken_by_others),) if self.taken_by_others else ()
+
+    def _available(self):
+        self.asked += 1
+        return self._ledger.capacity - self.taken_by_others
 
     def drop_residents(self):
         self._reclaim_residents(1 << 62)
