@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple
-from typing import Any
+from dataclasses import astuple, fields
+from typing import Any, Protocol, cast
 
-from cuzk_engine.daemon.runtime import KeyState, Order, Outcome, PlanResult, Progress
+from cuzk_engine.client.types import MemoryPlanInfo, PlanChoice
+from cuzk_engine.daemon.runtime import KeyState, Order, Outcome, Progress
 from cuzk_engine.devices.base import CancelToken, Device, DeviceInfo, EventSink, Owner
 from cuzk_engine.devices.select import open_device
 from cuzk_engine.errors import CuzkError
 from cuzk_engine.formats.source import FileIdentity
-from cuzk_engine.formats.zkey import ZKey
-from cuzk_engine.groth16.plan import CircuitSizes
 from cuzk_engine.keys import KeyCache
 from cuzk_engine.runner import Evaluation, PipelineSettings, Prestage, Residency, Runner
 
@@ -20,16 +19,17 @@ from cuzk_engine.runner import Evaluation, PipelineSettings, Prestage, Residency
 class RunnerRuntime:
     """See DeviceRuntime."""
 
-    def __init__(self, device: Device, sink: EventSink, threads: int) -> None:
+    def __init__(self, device: Device, sink: EventSink, threads: int, synthesis_threads: int) -> None:
         self._device = device
         self._keys = KeyCache(threads=threads)
-        self._runner = Runner(device, self._keys, sink, threads)
+        self._runner = Runner(device, self._keys, sink, synthesis_threads)
 
     @classmethod
     def open(cls, name: str, options: Mapping[str, Any], sink: EventSink) -> RunnerRuntime:
         """Raises CuzkError."""
         threads = int(options["threads"])
-        return cls(open_device(name, sink, options["arena"], threads), sink, threads)
+        device = open_device(name, sink, options["arena"], threads)
+        return cls(device, sink, threads, int(options["synthesis_threads"]))
 
     @property
     def info(self) -> DeviceInfo:
@@ -44,8 +44,8 @@ class RunnerRuntime:
         outcome = self._runner.prove(
             order.key_path,
             order.witness_path,
-            Owner(order.job, 0, order.worker),
-            pipeline_settings(order.settings),
+            Owner(order.job, order.partition, order.worker),
+            pipeline_settings(order.settings, order.reduced),
             progress,
             cancel,
         )
@@ -66,21 +66,31 @@ class RunnerRuntime:
     def loaded_keys(self) -> list[KeyState]:
         return [KeyState(key.path, key.file_bytes) for key in self._keys.loaded()]
 
-    def plan(self, key_path: str, settings: Mapping[str, str]) -> PlanResult:
-        plan = self._runner.plan(CircuitSizes.of(ZKey.open(key_path)), pipeline_settings(settings))
-        capacity = self._device.info.capacity
-        by_purpose = {str(purpose): nbytes for purpose, nbytes in plan.by_purpose.items()}
-        return PlanResult(capacity, plan.peak, plan.peak <= capacity, by_purpose)
+    def plan(self, key_path: str, settings: Mapping[str, str], workers: int) -> MemoryPlanInfo:
+        report = cast(_Reporting, self._runner).report(key_path, pipeline_settings(settings), workers)
+        values = {item.name: getattr(report, item.name) for item in fields(MemoryPlanInfo)}
+        names = [item.name for item in fields(PlanChoice)]
+        values["choices"] = tuple(PlanChoice(**{name: getattr(c, name) for name in names}) for c in report.choices)
+        return MemoryPlanInfo(**values)
 
     def close(self) -> None:
         self._runner.release_caches()
         self._device.close()
 
 
-def pipeline_settings(texts: Mapping[str, str]) -> PipelineSettings:
-    return PipelineSettings(
-        prestage=Prestage(texts["pipeline.prestage"]),
-        double_buffer=texts["pipeline.double_buffer"] == "true",
-        evaluate=Evaluation(texts["pipeline.evaluate"]),
-        residency=Residency(texts["srs.residency"]),
-    )
+class _Reporting(Protocol):
+    """The runner's side of ``plan``: an object with the fields of MemoryPlanInfo."""
+
+    def report(self, key_path: str, settings: PipelineSettings, workers: int) -> Any: ...
+
+
+def pipeline_settings(texts: Mapping[str, str], reduced: int = 0) -> PipelineSettings:
+    values: dict[str, Any] = {
+        "prestage": Prestage(texts["pipeline.prestage"]),
+        "double_buffer": texts["pipeline.double_buffer"] == "true",
+        "evaluate": Evaluation(texts["pipeline.evaluate"]),
+        "residency": Residency(texts["srs.residency"]),
+    }
+    if reduced:
+        values["reduced"] = reduced
+    return PipelineSettings(**values)

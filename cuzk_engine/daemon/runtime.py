@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from cuzk_engine.client.types import MemoryPlanInfo
 from cuzk_engine.devices.base import CancelToken, DeviceInfo, EventSink
 
 _TEST_VARIABLE: Final = "CUZK_TEST_RUNTIME"
@@ -22,8 +23,9 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One job for one worker. ``key_identity``: the state of the key file when the job was accepted (device, inode,
-    size, mtime, ctime). ``settings``: the pipeline's settings as texts."""
+    """One partition of a job for one worker. ``key_identity``: the state of the key file when the job was accepted
+    (device, inode, size, mtime, ctime). ``settings``: the pipeline's settings as texts. ``partition`` of
+    ``partitions``, from 0. ``reduced``: how many steps of the degraded modes to begin with, since memory was short."""
 
     job: str
     worker: int
@@ -31,6 +33,9 @@ class Order:
     key_identity: tuple[int, ...]
     witness_path: str
     settings: Mapping[str, str]
+    partition: int = 0
+    partitions: int = 1
+    reduced: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +53,6 @@ class KeyState:
 
     path: str
     nbytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class PlanResult:
-    capacity: int
-    peak: int
-    fits: bool
-    by_purpose: dict[str, int]
 
 
 class DeviceRuntime(Protocol):
@@ -78,13 +75,16 @@ class DeviceRuntime(Protocol):
 
     def loaded_keys(self) -> list[KeyState]: ...
 
-    def plan(self, key_path: str, settings: Mapping[str, str]) -> PlanResult: ...
+    def plan(self, key_path: str, settings: Mapping[str, str], workers: int) -> MemoryPlanInfo:
+        """What proofs with this key need when ``workers`` of them run at once. Quick: asked while settings change."""
+        ...
 
     def close(self) -> None: ...
 
 
 def make_runtime(device: str, options: Mapping[str, Any], sink: EventSink) -> DeviceRuntime:
-    """The runtime of ``device``. ``options``: "arena" (text of cpu.arena) and "threads" (0: all). Raises CuzkError."""
+    """The runtime of ``device``. ``options``: "arena" (text of cpu.arena), "threads" for the device's host work and
+    "synthesis_threads" for evaluating (0: all). Raises CuzkError."""
     replacement = os.environ.get(_TEST_VARIABLE)
     if replacement:
         module, _, name = replacement.partition(":")
