@@ -201,7 +201,7 @@ TABLE: Final[tuple[Definition, ...]] = (
         Type.LIST,
         (),
         "Devices",
-        "Devices in use: numbers of GPUs as CUDA counts them, cuda:N, UUIDs, PCI bus ids, cpu; empty: all GPUs, or cpu.",
+        "Devices in use: numbers of GPUs as CUDA counts, cuda:N, UUIDs, PCI bus ids, cpu; empty: all GPUs, or cpu.",
     ),
     _int(
         "gpus.gpu_threads",
