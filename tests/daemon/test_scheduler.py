@@ -23,7 +23,10 @@ class Device:
     keys: set[str] = field(default_factory=set)
 
 
-def scheduler(policy: Policy = Policy(), *devices: Device, parts: Iterable[Waiting] = ()) -> Scheduler:
+PLAIN = Policy()
+
+
+def scheduler(policy: Policy = PLAIN, *devices: Device, parts: Iterable[Waiting] = ()) -> Scheduler:
     made = Scheduler(policy)
     for device in devices or (Device(),):
         made.add_device(device)
