@@ -197,7 +197,9 @@ class JobMachine(RuleBasedStateMachine):
             self.submit(Priority.CRITICAL, 3, "b", device, "")
 
     @precondition(lambda self: self.orders())
-    @rule(data=st.data(), phase=st.sampled_from(["load_key", "evaluate", "lock", "upload", "msm"]), part=st.floats(0, 1))
+    @rule(
+        data=st.data(), phase=st.sampled_from(["load_key", "evaluate", "lock", "upload", "msm"]), part=st.floats(0, 1)
+    )
     def progress(self, data: st.DataObject, phase: str, part: float) -> None:
         device, order = self.pick(data)
         self.manager.progress(device.id, order, phase, part)
