@@ -172,7 +172,7 @@ class Workers:
         except DeviceLostError:
             raise
         except MemoryPlanError as error:
-            return _failed(str(error), Fault.PLAN)
+            return {**_failed(str(error), Fault.PLAN), "needed": error.requested}
         except OutOfDeviceMemoryError as error:
             return _failed(str(error), Fault.MEMORY)
         except ProofInvalidError as error:

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 
 from cuzk_engine.client.types import JobInfo, JobState, PhaseTime
 from cuzk_engine.daemon.book import JobBook
-from cuzk_engine.daemon.queue import PartId, Waiting
+from cuzk_engine.daemon.queue import PartId, waiting
 from cuzk_engine.daemon.records import (
     CIRCUIT_KIND,
     MAX_DEATHS,
@@ -26,6 +26,7 @@ from cuzk_engine.daemon.records import (
     Partition,
     PartitionState,
     Totals,
+    no_synthesiser,
 )
 from cuzk_engine.daemon.refusal import Reason, RefusedError
 from cuzk_engine.daemon.scheduler import Choice, Policy, Scheduler, Slot
@@ -290,35 +291,19 @@ class JobManager:
     ) -> None:
         """``proof``: proof.json and public.json."""
         found = self._stopped(device, part_id)
-        if found is None:
-            return
-        job, part = found
-        part.state, part.phase, part.progress, part.proof = PartitionState.DONE, "", 1.0, proof
-        part.phases = [PhaseTime(name, nanoseconds) for name, nanoseconds in phases]
-        self.totals.partitions += 1
-        if all(other.state is PartitionState.DONE for other in job.parts):
-            self._end(job, JobState.COMPLETED)
-        else:
-            self._settle_partition(job, part)
+        if found is not None:
+            self._completed(*found, proof, [PhaseTime(name, nanoseconds) for name, nanoseconds in phases])
         self.pump()
 
-    def failed(self, device: str, part_id: PartId, error: str, fault: Fault = Fault.ERROR) -> None:
+    def failed(
+        self, device: str, part_id: PartId, error: str, fault: Fault = Fault.ERROR, *, never: bool = False
+    ) -> None:
+        """``never``: with Fault.PLAN, no proof of the circuit will ever fit there."""
         found = self._stopped(device, part_id)
-        if found is None:
-            return
-        job, part = found
-        if fault is Fault.PLAN:
-            self._scheduler.does_not_fit(device, job.key_path)
-        again = part.failed(fault, error)
-        if job.cancelling:
-            self._settle_partition(job, part)
-        elif again and self._scheduler.can_run(_waiting(job, part)):
-            log.warning("job %s, partition %d: %s; it is tried again", job.id, part.number, error)
-            self.totals.retried[fault] += 1
-            self._requeue(job, part)
-        else:
-            reasons = part.refused.values() if fault is Fault.PLAN else [error]
-            self._fail_partition(job, part, "; ".join(reasons))
+        if found is not None:
+            if never:
+                self._scheduler.does_not_fit(device, found[0].key_path)
+            self._failed(*found, error, fault)
         self.pump()
 
     def cancelled(self, device: str, part_id: PartId) -> None:
@@ -361,9 +346,9 @@ class JobManager:
 
     def fail_impossible(self, reason: str) -> None:
         """Jobs do not wait for devices that have failed, where no other may take them."""
-        for waiting in list(self._scheduler.queue.all()):
-            job = self._book.active(waiting.job)
-            if job is not None and not self._scheduler.can_run(waiting):
+        for item in list(self._scheduler.queue.all()):
+            job = self._book.active(item.job)
+            if job is not None and not self._scheduler.can_run(item):
                 self._end(job, JobState.FAILED, reason)
         self.pump()
 
@@ -413,6 +398,27 @@ class JobManager:
             self._idle.set()
         return self._find(part_id)
 
+    def _completed(self, job: JobRecord, part: Partition, proof: tuple[str, str], phases: list[PhaseTime]) -> None:
+        part.state, part.phase, part.progress, part.proof = PartitionState.DONE, "", 1.0, proof
+        part.phases = phases
+        self.totals.partitions += 1
+        if all(other.state is PartitionState.DONE for other in job.parts):
+            self._end(job, JobState.COMPLETED)
+        else:
+            self._settle_partition(job, part)
+
+    def _failed(self, job: JobRecord, part: Partition, error: str, fault: Fault) -> None:
+        again = part.failed(fault, error)
+        if job.cancelling:
+            self._settle_partition(job, part)
+        elif again and self._scheduler.can_run(waiting(job, part)):
+            log.warning("job %s, partition %d: %s; it is tried again", job.id, part.number, error)
+            self.totals.retried[fault] += 1
+            self._requeue(job, part)
+        else:
+            reasons = part.refused.values() if fault is Fault.PLAN else [error]
+            self._fail_partition(job, part, "; ".join(reasons))
+
     def _settle_partition(self, job: JobRecord, part: Partition) -> None:
         """A partition has ended, and its job has not for that; unless it is cancelled, and this was the last that
         ran."""
@@ -428,7 +434,7 @@ class JobManager:
 
     def _requeue(self, job: JobRecord, part: Partition) -> None:
         part.wait_again()
-        self._scheduler.queue.add(_waiting(job, part))
+        self._scheduler.queue.add(waiting(job, part))
         self._after_partition(job, part)
 
     def _after_partition(self, job: JobRecord, part: Partition) -> None:
@@ -449,7 +455,7 @@ class JobManager:
     def _enqueue(self, job: JobRecord) -> None:
         for part in job.parts:
             if part.state is PartitionState.PENDING:
-                self._scheduler.queue.add(_waiting(job, part))
+                self._scheduler.queue.add(waiting(job, part))
         self._positions = None
 
     def _unqueue(self, job: JobRecord) -> None:
@@ -487,29 +493,5 @@ class JobManager:
         self._changed(job)
 
 
-def _waiting(job: JobRecord, part: Partition) -> Waiting:
-    return Waiting(
-        job=job.id,
-        number=part.number,
-        priority=job.priority,
-        order=job.order,
-        since_ns=job.submitted_unix_ns,
-        circuit=job.key_path,
-        device=job.wanted_device,
-        refused=frozenset(part.refused),
-        avoid=part.avoid,
-        alone=part.alone,
-        again=part.attempts > 0,
-    )
-
-
 def new_job_id() -> str:
     return str(uuid.uuid4())
-
-
-def no_synthesiser(kind: str) -> str:
-    """Why a job of a cuzk.v1 kind fails."""
-    return (
-        f"no synthesiser for {kind} is installed: this engine proves registered circom circuits, "
-        "through cuzk.engine.v1; the request was understood, but nothing here can make its witness"
-    )

@@ -14,6 +14,7 @@ from itertools import groupby, islice
 from typing import Final
 
 from cuzk_engine.client.types import Priority
+from cuzk_engine.daemon.records import JobRecord, Partition
 
 _LEVELS: Final = {Priority.LOW: 0, Priority.NORMAL: 1, Priority.HIGH: 2, Priority.CRITICAL: 3}
 _AGED_UP_TO: Final = _LEVELS[Priority.HIGH]
@@ -164,3 +165,20 @@ def in_order(
             found += [part for part in rest if part in run]
             rest = [part for part in rest if part not in run]
     return found
+
+
+def waiting(job: JobRecord, part: Partition) -> Waiting:
+    """A partition as it goes into the queue."""
+    return Waiting(
+        job=job.id,
+        number=part.number,
+        priority=job.priority,
+        order=job.order,
+        since_ns=job.submitted_unix_ns,
+        circuit=job.key_path,
+        device=job.wanted_device,
+        refused=frozenset(part.refused),
+        avoid=part.avoid,
+        alone=part.alone,
+        again=part.attempts > 0,
+    )

@@ -238,3 +238,11 @@ def add_phases(lists: Iterable[Iterable[PhaseTime]]) -> list[PhaseTime]:
         for phase in phases:
             sums[phase.name] = sums.get(phase.name, 0) + phase.nanoseconds
     return [PhaseTime(name, nanoseconds) for name, nanoseconds in sums.items()]
+
+
+def no_synthesiser(kind: str) -> str:
+    """Why a job of a cuzk.v1 kind fails."""
+    return (
+        f"no synthesiser for {kind} is installed: this engine proves registered circom circuits, "
+        "through cuzk.engine.v1; the request was understood, but nothing here can make its witness"
+    )

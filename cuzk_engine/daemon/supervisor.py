@@ -255,6 +255,7 @@ class Supervisor:
         self.jobs.pump()
 
     def device_renewed(self, device: DeviceHandle) -> None:
+        self.jobs.forget_fits(device.id)
         self._forget_memory(device)
         self._identity_due = True
 
@@ -287,7 +288,8 @@ class Supervisor:
             case "cancelled":
                 self.jobs.cancelled(device.id, part)
             case _:
-                self.jobs.failed(device.id, part, message["error"], Fault(message["fault"]))
+                never = message.get("needed", 0) > int(device.info.get("capacity", 0))
+                self.jobs.failed(device.id, part, message["error"], Fault(message["fault"]), never=never)
         device.workers_changed()
         device.renew_when_idle(self.jobs.is_busy(device.id))
         self._background(self.refresh_keys(device))

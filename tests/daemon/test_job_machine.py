@@ -225,11 +225,12 @@ class JobMachine(RuleBasedStateMachine):
         self.manager.completed(device.id, part, ("again", "[]"), [])  # as a confused process might
 
     @precondition(lambda self: self.orders())
-    @rule(data=st.data(), fault=st.sampled_from(list(Fault)))
-    def fail(self, data: st.DataObject, fault: Fault) -> None:
+    @rule(data=st.data(), fault=st.sampled_from(list(Fault)), never=st.booleans())
+    def fail(self, data: st.DataObject, fault: Fault, never: bool) -> None:
         device, part = self.pick(data)
         device.answered(part)
-        self.manager.failed(device.id, part, f"{fault} on {device.id}", fault)
+        never = never and fault is Fault.PLAN
+        self.manager.failed(device.id, part, f"{fault} on {device.id}", fault, never=never)
 
     @precondition(lambda self: any(device.stopped for device in self.devices.values()))
     @rule(data=st.data())
@@ -313,6 +314,7 @@ class JobMachine(RuleBasedStateMachine):
                 wanted = [(self.taken[name, number], "[]") for number in range(count)]
                 assert self.manager.proofs(job) == wanted
         assert set(self.manager._scheduler.running) == {part for _, part in self.orders()}
+        assert self.manager._scheduler.choose(self.now) is None, "a worker is free, and something waits for it"
 
     def teardown(self) -> None:
         if not hasattr(self, "manager"):
