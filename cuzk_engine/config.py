@@ -132,6 +132,12 @@ class Settings:
                 self.sources[change.key] = FROM_RUNNING
         return made
 
+    def rename_devices(self, names: Mapping[str, str]) -> None:
+        """``names``: device → the name under which it has a number of workers; from now on its own id."""
+        for device, name in names.items():
+            self.device_workers[device] = self.device_workers.pop(name)
+            self.device_sources[device] = self.device_sources.pop(name, FROM_FILE)
+
     def fingerprint(self) -> str:
         """A short hash over all values in force."""
         lines = [f"{key}={value_text(value)}" for key, value in sorted(self.values.items())]

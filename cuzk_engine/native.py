@@ -14,7 +14,7 @@ import hashlib
 import os
 import sysconfig
 import threading
-from ctypes import c_char_p, c_int, c_uint32, c_uint64, c_void_p
+from ctypes import c_char_p, c_int, c_int64, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 from typing import Final
 
@@ -98,6 +98,10 @@ class NativeLibrary(CsrFunctions, SetupFunctions):
     def threads(self) -> int:
         """How many threads ``threads=0`` means."""
         return int(self._dll.cuzk_threads())
+
+    def sleep(self, microseconds: int) -> int:
+        """Sleeps, and returns the CLOCK_MONOTONIC nanoseconds at its end, before it asks for the interpreter lock."""
+        return int(self._dll.cuzk_sleep(microseconds))
 
     # ---- fields ----
 
@@ -289,6 +293,7 @@ _SIGNATURES: Final[Signatures] = {
     "isa": (c_char_p, ()),
     "isa_available": (c_char_p, ()),
     "threads": (c_uint32, ()),
+    "sleep": (c_int64, (c_uint32,)),
     "field_op": (c_int, (c_int, c_int, c_int, _P, _P, _P, c_uint64, _P)),
     "field_check": (c_int, (c_int, c_int, _P, c_uint64, _P, _P)),
     "fr_classify": (c_int, (c_int, _P, c_uint64, _P, _P)),

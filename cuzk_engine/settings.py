@@ -152,6 +152,8 @@ def _old(key: str, type_: Type, default: Value, replacement: str) -> Definition:
 
 _MANY: Final = 1 << 20
 WORKERS_KEY: Final = "gpus.gpu_workers_per_device"
+PIPELINE_KEYS: Final = ("pipeline.prestage", "pipeline.double_buffer", "pipeline.evaluate", "srs.residency")
+"""What a device process takes anew for every partition."""
 
 TABLE: Final[tuple[Definition, ...]] = (
     Definition(
@@ -209,15 +211,17 @@ TABLE: Final[tuple[Definition, ...]] = (
         Type.LIST,
         (),
         "Devices",
-        "Devices in use: numbers of GPUs, cuda:N, cpu; empty: all GPUs, or cpu.",
+        "Devices in use: numbers of GPUs as CUDA counts, cuda:N, UUIDs, PCI bus ids, cpu; empty: all GPUs, or cpu.",
     ),
     _int(
         "gpus.gpu_threads",
         0,
         "Host threads",
-        "Threads of the CPU for one device's host work, its workers together; 0: all, divided by the devices.",
+        "Threads of the CPU for the host's part of one device's proofs, its workers together; 0: all. A device takes a "
+        "change when it has nothing to do: its process starts anew.",
         0,
         4096,
+        live=True,
     ),
     _int(
         WORKERS_KEY,
@@ -228,18 +232,31 @@ TABLE: Final[tuple[Definition, ...]] = (
         8,
         live=True,
     ),
-    _int("scheduler.max_batch_size", 1, "Batch size", "Proofs of one circuit handled together.", 1, _MANY, inert=True),
+    _int(
+        "scheduler.max_batch_size",
+        1,
+        "Batch size",
+        "Partitions of one circuit that a worker takes one after another, so that key and tables stay where they are; "
+        "1: no batches.",
+        1,
+        _MANY,
+        live=True,
+    ),
     _int(
         "scheduler.max_batch_wait_ms",
         10000,
         "Batch wait",
-        "Milliseconds to wait for a full batch.",
+        "Milliseconds that a job waits for others of its circuit to fill a batch; critical jobs never do.",
         0,
         10**9,
-        inert=True,
+        live=True,
     ),
     _bool(
-        "scheduler.sort_by_type", True, "Sort by type", "Run waiting proofs of one kind one after another.", inert=True
+        "scheduler.sort_by_type",
+        True,
+        "Sort by type",
+        "Run waiting partitions of one circuit one after another, within one priority; later jobs do not join in.",
+        live=True,
     ),
     Definition(
         "scheduler.aging",
@@ -253,33 +270,66 @@ TABLE: Final[tuple[Definition, ...]] = (
         "synthesis.threads",
         0,
         "Synthesis threads",
-        "Threads for evaluating one circuit, which leaves the rest of gpus.gpu_threads to the device's other work; "
-        "0: as many as gpus.gpu_threads.",
+        "Threads of the CPU for evaluating one partition on the host; 0: all. A device takes a change when it has "
+        "nothing to do: its process starts anew.",
         0,
         4096,
         live=True,
     ),
-    _bool("pipeline.enabled", True, "Pipeline", "Overlap the host's and the device's work.", inert=True),
-    _int("pipeline.synthesis_lookahead", 1, "Look-ahead", "Partitions evaluated in advance.", 0, _MANY, inert=True),
-    _int("pipeline.synthesis_concurrency", 1, "Evaluations at once", "Proofs evaluated at once.", 1, _MANY, inert=True),
+    _bool(
+        "pipeline.enabled",
+        True,
+        "Pipeline",
+        "Prepare partitions while others run; off: one partition at a time on each device, whatever its workers.",
+        live=True,
+    ),
     _int(
-        "pipeline.max_parallel_synthesis",
-        18,
-        "Partitions at once",
-        "Partitions evaluated at once.",
+        "pipeline.synthesis_lookahead",
+        1,
+        "Look-ahead",
+        "Partitions evaluated in advance. Not used: each worker beyond the one that has the device prepares a "
+        "partition, so gpus.gpu_workers_per_device says how many.",
+        0,
+        _MANY,
+        inert=True,
+    ),
+    _int(
+        "pipeline.synthesis_concurrency",
+        1,
+        "Evaluations at once",
+        "Proofs evaluated at once. Not used: partitions are evaluated each on its own, whatever proof they belong to; "
+        "pipeline.max_parallel_synthesis limits them.",
         1,
         _MANY,
         inert=True,
     ),
-    _int("pipeline.slot_size", 0, "Slot size", "Partitions in one slot; 0: chosen.", 0, _MANY, inert=True),
+    _int(
+        "pipeline.max_parallel_synthesis",
+        18,
+        "Partitions at once",
+        "Partitions that are being read and evaluated at once, on all devices together.",
+        1,
+        _MANY,
+        live=True,
+    ),
+    _int(
+        "pipeline.slot_size",
+        0,
+        "Slot size",
+        "Partitions in one slot. Not used: partitions go to workers one by one.",
+        0,
+        _MANY,
+        inert=True,
+    ),
     _int(
         "pipeline.max_gpu_queue_depth",
         0,
         "Device queue",
-        "Partitions waiting for a device; 0: chosen.",
+        "Partitions that wait, ready or being prepared, while one has the device; 0: as many as there are other "
+        "workers.",
         0,
         _MANY,
-        inert=True,
+        live=True,
     ),
     _enum(
         "pipeline.prestage",

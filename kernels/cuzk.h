@@ -71,6 +71,9 @@ const char *cuzk_isa(void);         /* the code path in use: "portable", "bmi2+a
                                      * plain C++; "avx512ifma", all that there is today. */
 const char *cuzk_isa_available(void); /* comma-separated, best last */
 uint32_t cuzk_threads(void);        /* what 0 threads means */
+/* Sleeps at least so long, then returns CLOCK_MONOTONIC in nanoseconds: what an interpreter needs from then until the
+ * call has returned to it is the wait for its lock. */
+int64_t cuzk_sleep(uint32_t microseconds);
 
 /* ---- fields: element-wise over n elements; for tests, conversion and small work ---- */
 typedef enum {

@@ -126,12 +126,27 @@ class EngineClient:
         )
         return _settings(self._call(self._control.ApplySettings, request))
 
-    def plan(self, *, key_path: str | Path = "", circuit_id: str = "", device: str = "") -> MemoryPlanInfo:
-        """What a proof with this key will need on ``device`` with the present settings."""
+    def plan(
+        self,
+        *,
+        key_path: str | Path = "",
+        circuit_id: str = "",
+        device: str = "",
+        settings: Iterable[SettingChange] = (),
+        workers: int = 0,
+    ) -> MemoryPlanInfo:
+        """What proofs with this key need on ``device``, as if ``settings`` were set and it had ``workers`` (0: as it
+        has). Nothing is changed or allocated, and no file is read beyond its header."""
         from cuzk_engine.client.convert import plan_from_wire
         from cuzk_engine.proto import engine_v1_pb2 as pb
 
-        request = pb.PlanRequest(key_path=_absolute(key_path), circuit_id=circuit_id, device=device)
+        request = pb.PlanRequest(
+            key_path=_absolute(key_path),
+            circuit_id=circuit_id,
+            device=device,
+            settings=[pb.SettingChange(key=c.key, value=c.value, device=c.device) for c in settings],
+            workers=workers,
+        )
         return plan_from_wire(self._call(self._control.Plan, request, _FILE_TIMEOUT))
 
     def drain(self, timeout: float | None = None) -> bool:
@@ -180,12 +195,14 @@ class EngineClient:
         key_path: str | Path = "",
         circuit_id: str = "",
         witness_path: str | Path,
+        more_witnesses: Iterable[str | Path] = (),
         priority: Priority = Priority.NORMAL,
         request_id: str = "",
         device: str = "",
         label: str = "",
     ) -> JobInfo:
-        """Hands in a witness by its path; the engine must be allowed to read it.
+        """Hands in a witness by its path; the engine must be allowed to read it. ``more_witnesses`` of the same
+        circuit make further partitions of the same job: one proof each, delivered in this order.
 
         One ``request_id`` gives one job, however often it is sent.
         """
@@ -193,6 +210,7 @@ class EngineClient:
 
         request = _submit_request(key_path, circuit_id, priority, request_id, device, label)
         request.witness_path = _absolute(witness_path)
+        request.more_witness_paths.extend(map(_absolute, more_witnesses))
         return job_from_wire(self._call(self._jobs.Submit, request, _FILE_TIMEOUT))
 
     def submit_stream(
@@ -242,11 +260,11 @@ class EngineClient:
         return ClientStream(call, job_from_wire, self._address)
 
     def fetch(self, job_id: str) -> ProofResult:
-        """The proof of a completed job; CuzkError with its state for any other."""
+        """The proofs of a completed job, one a partition; CuzkError with its state for any other."""
+        from cuzk_engine.client.convert import proof_from_wire
         from cuzk_engine.proto import engine_v1_pb2 as pb
 
-        proof = self._call(self._jobs.Fetch, pb.JobRequest(id=job_id))
-        return ProofResult(proof.proof_json, proof.public_json, proof.curve)
+        return proof_from_wire(self._call(self._jobs.Fetch, pb.JobRequest(id=job_id)))
 
     def cancel(self, job_id: str) -> bool:
         """True when the job was running (it stops soon), False when it was waiting or had ended."""

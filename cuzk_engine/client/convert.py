@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from cuzk_engine.client.types import (
     CircuitInfo,
     DeviceDescription,
@@ -10,7 +12,9 @@ from cuzk_engine.client.types import (
     JobState,
     MemoryPlanInfo,
     PhaseTime,
+    PlanChoice,
     Priority,
+    ProofResult,
     SettingInfo,
     TelemetryUpdate,
 )
@@ -236,8 +240,51 @@ def plan_from_wire(plan: pb.MemoryPlan) -> MemoryPlanInfo:
         capacity=plan.capacity,
         peak=plan.peak,
         fits=plan.fits,
-        by_purpose={row.purpose: row.bytes for row in plan.by_purpose},
+        by_purpose=_by_purpose(plan.by_purpose),
+        total=plan.total,
+        free=plan.free,
+        others=plan.others if plan.HasField("others") else None,
+        workers=plan.workers,
+        stages={stage.name: _by_purpose(stage.by_purpose) for stage in plan.stages},
+        choices=tuple(PlanChoice(dict(c.settings), c.text, c.peak, c.total, c.fits, c.all_fit) for c in plan.choices),
+        chosen=plan.chosen,
+        host_peak=plan.host_peak,
+        host_capacity=plan.host_capacity,
     )
+
+
+def plan_to_wire(plan: MemoryPlanInfo) -> pb.MemoryPlan:
+    def rows(by_purpose: Mapping[str, int]) -> list[pb.MemoryByPurpose]:
+        return [pb.MemoryByPurpose(device=plan.device, purpose=name, bytes=size) for name, size in by_purpose.items()]
+
+    return pb.MemoryPlan(
+        device=plan.device,
+        capacity=plan.capacity,
+        peak=plan.peak,
+        fits=plan.fits,
+        by_purpose=rows(plan.by_purpose),
+        total=plan.total,
+        free=plan.free,
+        others=plan.others,
+        workers=plan.workers,
+        stages=[pb.PlanStage(name=name, by_purpose=rows(sizes)) for name, sizes in plan.stages.items()],
+        choices=[
+            pb.PlanChoice(settings=c.settings, text=c.text, peak=c.peak, total=c.total, fits=c.fits, all_fit=c.all_fit)
+            for c in plan.choices
+        ],
+        chosen=plan.chosen,
+        host_peak=plan.host_peak,
+        host_capacity=plan.host_capacity,
+    )
+
+
+def _by_purpose(rows: Iterable[pb.MemoryByPurpose]) -> dict[str, int]:
+    return {row.purpose: row.bytes for row in rows}
+
+
+def proof_from_wire(proof: pb.Proof) -> ProofResult:
+    several = tuple((part.proof_json, part.public_json) for part in proof.partitions)
+    return ProofResult(proof.proof_json, proof.public_json, proof.curve, several)
 
 
 def update_from_wire(batch: pb.TelemetryBatch) -> TelemetryUpdate:

@@ -78,12 +78,13 @@ class CircuitInfo:
 
 @dataclass(frozen=True, slots=True)
 class ProofResult:
-    """Texts exactly as snarkjs writes proof.json and public.json."""
+    """Texts exactly as snarkjs writes proof.json and public.json; of a job with several partitions those of the
+    first."""
 
     proof_json: str
     public_json: str
     curve: str
-    partitions: tuple[tuple[str, str], ...] = ()  # (proof.json, public.json) of each, where a job has several
+    partitions: tuple[tuple[str, str], ...] = ()  # (proof.json, public.json) of each, in order, where a job has several
 
 
 @dataclass(frozen=True, slots=True)

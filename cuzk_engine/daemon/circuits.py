@@ -11,8 +11,9 @@ from typing import Final
 from cuzk_engine.client.types import CircuitInfo
 from cuzk_engine.daemon import files
 from cuzk_engine.daemon.files import AllowedPaths
+from cuzk_engine.daemon.records import CircuitRecord
 from cuzk_engine.daemon.refusal import Reason, RefusedError
-from cuzk_engine.daemon.store import CircuitRecord, Store
+from cuzk_engine.daemon.store import Store
 
 _REPLACED_KEPT: Final = 4
 

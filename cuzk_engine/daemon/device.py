@@ -19,13 +19,23 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, Final
 
 from cuzk_engine.daemon.channel import BlockingChannel, Message
+from cuzk_engine.daemon.gil import GilWatch
+from cuzk_engine.daemon.records import Fault
 from cuzk_engine.daemon.runtime import DeviceRuntime, Order, make_runtime
 from cuzk_engine.devices.base import CancelToken
-from cuzk_engine.errors import CancelledError, CuzkError, MemoryPlanError, OutOfDeviceMemoryError
+from cuzk_engine.errors import (
+    CancelledError,
+    CuzkError,
+    DeviceLostError,
+    MemoryPlanError,
+    OutOfDeviceMemoryError,
+    ProofInvalidError,
+)
 from cuzk_engine.events import Allocation, Event, EventBatch, Incident, LogLine, Mark, Sample, Span
 from cuzk_engine.telemetry.columns import encode_events
 
@@ -34,6 +44,7 @@ _PR_SET_DUMPABLE: Final = 4
 FLUSH_SECONDS: Final = 0.05
 _MAX_BUFFERED: Final = 200_000  # events between two flushes
 _PROGRESS_NS: Final = 50 * 10**6
+_GIL_SECONDS: Final = 1.0
 _CPU_NICENESS: Final = 5
 
 
@@ -80,19 +91,29 @@ class EventBuffer:
 
 
 class Workers:
-    """One thread a worker number, started when it first gets a job."""
+    """One thread a worker number, started when it first gets an order. ``lost`` is called when the device is."""
 
-    def __init__(self, runtime: DeviceRuntime, channel: BlockingChannel, events: EventBuffer) -> None:
+    def __init__(
+        self,
+        runtime: DeviceRuntime,
+        channel: BlockingChannel,
+        events: EventBuffer,
+        lost: Callable[[str], None],
+        watch: GilWatch,
+    ) -> None:
         self._runtime = runtime
         self._channel = channel
         self._events = events
+        self._lost = lost
+        self._watch = watch
         self._lock = threading.Lock()
         self._threads: dict[int, tuple[threading.Thread, queue.SimpleQueue[Order | None]]] = {}
-        self._cancels: dict[str, CancelToken] = {}
+        self._cancels: dict[tuple[str, int], CancelToken] = {}
 
     def start(self, order: Order) -> None:
         with self._lock:
-            self._cancels[order.job] = CancelToken()
+            self._cancels[order.job, order.partition] = CancelToken()
+            self._watch.resume()
             if order.worker not in self._threads:
                 orders: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
                 thread = threading.Thread(
@@ -102,9 +123,9 @@ class Workers:
                 thread.start()
             self._threads[order.worker][1].put(order)
 
-    def cancel(self, job: str) -> None:
+    def cancel(self, job: str, partition: int) -> None:
         with self._lock:
-            token = self._cancels.get(job)
+            token = self._cancels.get((job, partition))
         if token is not None:
             token.set()
 
@@ -119,15 +140,21 @@ class Workers:
     def _serve(self, orders: queue.SimpleQueue[Order | None]) -> None:
         while (order := orders.get()) is not None:
             with self._lock:
-                cancel = self._cancels[order.job]
-            answer = self._prove(order, cancel)
+                cancel = self._cancels[order.job, order.partition]
+            try:
+                answer = self._prove(order, cancel)
+            except DeviceLostError as error:  # no answer: the order ends with the process
+                self._lost(str(error))
+                return
             with self._lock:
-                del self._cancels[order.job]
+                del self._cancels[order.job, order.partition]
+                if not self._cancels:
+                    self._watch.pause()
             self._tell(order, answer)
 
     def _tell(self, order: Order, answer: Message) -> None:
-        """Whatever the answer is, the supervisor hears that the job has ended."""
-        done = {"type": "done", "job": order.job, "worker": order.worker}
+        """Whatever the answer is, the supervisor hears that the partition has ended."""
+        done = {"type": "done", "job": order.job, "partition": order.partition}
         with contextlib.suppress(OSError):  # the supervisor has gone: so will this process
             with contextlib.suppress(ValueError):  # too many events for one message: they are lost
                 self._events.flush()  # what a job did is known before that it ended
@@ -135,21 +162,27 @@ class Workers:
                 self._channel.send({**done, **answer})
             except ValueError as error:
                 reason = f"the proof and its public signals are too large to be delivered by the engine: {error}"
-                self._channel.send({**done, "outcome": "failed", "error": reason})
+                self._channel.send({**done, **_failed(reason)})
 
     def _prove(self, order: Order, cancel: CancelToken) -> Message:
         try:
-            outcome = self._runtime.prove(order, _Progress(self._channel, order.job), cancel)
+            outcome = self._runtime.prove(order, _Progress(self._channel, order), cancel)
         except CancelledError:
             return {"outcome": "cancelled"}
+        except DeviceLostError:
+            raise
+        except MemoryPlanError as error:
+            return {**_failed(str(error), Fault.PLAN), "needed": error.requested}
         except OutOfDeviceMemoryError as error:
-            return {"outcome": "failed", "error": str(error), "memory": not isinstance(error, MemoryPlanError)}
+            return _failed(str(error), Fault.MEMORY)
+        except ProofInvalidError as error:
+            return _failed(str(error), Fault.UNVERIFIED)
         except CuzkError as error:
-            return {"outcome": "failed", "error": str(error)}
+            return _failed(str(error))
         except MemoryError:
-            return {"outcome": "failed", "error": "the machine's memory was exhausted while proving"}
+            return _failed("the machine's memory was exhausted while proving")
         except Exception as error:  # a fault of ours must cost this job only
-            return {"outcome": "failed", "error": f"internal fault: {_where(error)}"}
+            return _failed(f"internal fault: {_where(error)}")
         return {
             "outcome": "completed",
             "proof": outcome.proof_json,
@@ -158,12 +191,16 @@ class Workers:
         }
 
 
+def _failed(error: str, fault: Fault = Fault.ERROR) -> Message:
+    return {"outcome": "failed", "error": error, "fault": fault}
+
+
 class _Progress:
     """Tells the supervisor of a new phase at once and of progress within one now and then."""
 
-    def __init__(self, channel: BlockingChannel, job: str) -> None:
+    def __init__(self, channel: BlockingChannel, order: Order) -> None:
         self._channel = channel
-        self._job = job
+        self._part = {"type": "progress", "job": order.job, "partition": order.partition}
         self._phase = ""
         self._sent_ns = 0
 
@@ -173,16 +210,17 @@ class _Progress:
             return
         self._phase, self._sent_ns = phase, now
         with contextlib.suppress(OSError):
-            self._channel.send({"type": "progress", "job": self._job, "phase": phase, "fraction": fraction})
+            self._channel.send({**self._part, "phase": phase, "fraction": fraction})
 
 
 class DeviceProcess:
     """Receives orders until the supervisor ends it or goes away."""
 
-    def __init__(self, runtime: DeviceRuntime, channel: BlockingChannel, events: EventBuffer) -> None:
+    def __init__(self, runtime: DeviceRuntime, channel: BlockingChannel, events: EventBuffer, watch: GilWatch) -> None:
         self._runtime = runtime
         self._channel = channel
-        self._workers = Workers(runtime, channel, events)
+        self._events = events
+        self._workers = Workers(runtime, channel, events, self._lost, watch)
 
     def run(self) -> None:
         while (message := self._channel.receive()) is not None:
@@ -191,11 +229,13 @@ class DeviceProcess:
                     message["key_identity"] = tuple(message["key_identity"])
                     self._workers.start(Order(**message))
                 case "cancel":
-                    self._workers.cancel(message["job"])
+                    self._workers.cancel(message["job"], message["partition"])
                 case "workers":
                     self._workers.limit(message["count"])
                 case "end":
                     return
+                case "keys":
+                    self._answer("keys", message)
                 case action:
                     # Loading a key takes long: not in the thread that hears a cancellation.
                     threading.Thread(target=self._answer, args=(action, message), daemon=True).start()
@@ -204,6 +244,8 @@ class DeviceProcess:
         reply: Message = {"type": "answer", "call": message["call"]}
         try:
             reply["value"] = self._perform(action, message)
+        except DeviceLostError as error:
+            self._lost(str(error))
         except CuzkError as error:
             reply["error"] = str(error)
         except Exception as error:
@@ -222,8 +264,16 @@ class DeviceProcess:
             case "host":
                 return asdict(self._runtime.host_use())
             case "plan":
-                return asdict(self._runtime.plan(message["path"], message["settings"]))
+                return asdict(self._runtime.plan(message["path"], message["settings"], message["workers"]))
         raise CuzkError(f"a device process cannot {action}")
+
+    def _lost(self, reason: str) -> None:
+        """Nothing more can run in this process: it says so and ends, and the driver drops the context with it."""
+        with contextlib.suppress(OSError):
+            with contextlib.suppress(ValueError):
+                self._events.flush()
+            self._channel.send({"type": "lost", "reason": reason})
+        os._exit(1)
 
 
 def main(arguments: list[str]) -> int:
@@ -240,8 +290,10 @@ def main(arguments: list[str]) -> int:
     except Exception as error:
         return _refuse(channel, f"internal fault: {_where(error)}")
     channel.send({"type": "ready", "info": asdict(runtime.info)})
-    threading.Thread(target=_flush_for_ever, args=(events,), name="telemetry", daemon=True).start()
-    DeviceProcess(runtime, channel, events).run()
+    watch = GilWatch()
+    watch.start()
+    threading.Thread(target=_report_for_ever, args=(events, watch, channel), name="telemetry", daemon=True).start()
+    DeviceProcess(runtime, channel, events, watch).run()
     # Worker threads may be inside native calls; nothing that they do is wanted any more, and the system gives back
     # all memory.
     os._exit(0)
@@ -261,11 +313,17 @@ def _protect(supervisor: int) -> None:
         os._exit(0)
 
 
-def _flush_for_ever(events: EventBuffer) -> None:
+def _report_for_ever(events: EventBuffer, watch: GilWatch, channel: BlockingChannel) -> None:
+    reported = time.monotonic()
     while True:
         time.sleep(FLUSH_SECONDS)
         try:
             events.flush()
+            if time.monotonic() - reported >= _GIL_SECONDS:
+                reported = time.monotonic()
+                samples, held = watch.take()
+                if samples:
+                    channel.send({"type": "gil", "samples": samples, "held": held})
         except ValueError:  # too many for one message: they are lost
             continue
         except OSError:

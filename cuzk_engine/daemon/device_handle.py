@@ -11,12 +11,14 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, Protocol
 
 from cuzk_engine.client.types import DeviceDescription
 from cuzk_engine.daemon.channel import AsyncChannel, Message
-from cuzk_engine.daemon.store import JobRecord
+from cuzk_engine.daemon.gil import GilCounts
+from cuzk_engine.daemon.records import JobRecord, Partition
+from cuzk_engine.daemon.runtime import HostUse, KeyState
 from cuzk_engine.errors import DaemonError
 
 log = logging.getLogger("cuzk")
@@ -34,10 +36,10 @@ class DeviceListener(Protocol):
 
     def device_changed(self, device: DeviceHandle) -> None: ...
     def device_renewed(self, device: DeviceHandle) -> None: ...
-    def device_died(self, device: DeviceHandle, reason: str) -> None: ...
+    def device_died(self, device: DeviceHandle, reason: str, *, lost: bool) -> None: ...
     def device_failed(self, device: DeviceHandle, reason: str) -> None: ...
-    def job_progress(self, job: str, phase: str, fraction: float) -> None: ...
-    def job_done(self, device: DeviceHandle, message: Message) -> None: ...
+    def partition_progress(self, device: DeviceHandle, message: Message) -> None: ...
+    def partition_done(self, device: DeviceHandle, message: Message) -> None: ...
     def events(self, device: DeviceHandle, columns: bytes) -> None: ...
 
 
@@ -58,6 +60,9 @@ class DeviceHandle:
         self.reason = ""
         self.pid = 0
         self.info: dict[str, Any] = {}
+        self.loaded: dict[str, KeyState] = {}  # by path, as its process last said
+        self.host = HostUse()  # likewise
+        self.gil = GilCounts()
         self._options = options
         self._listener = listener
         self._settings = settings
@@ -67,6 +72,7 @@ class DeviceHandle:
         self._numbers = itertools.count(1)
         self._ending = asyncio.Event()
         self._renewing = False
+        self._is_lost = False
         self._sent_workers = 0
 
     @property
@@ -74,14 +80,17 @@ class DeviceHandle:
         return self.state == "ready" and not self._renewing
 
     @property
+    def has_failed(self) -> bool:
+        """Whether nothing should wait for it."""
+        return self.state == "failed"
+
+    @property
     def workers(self) -> int:
         return self._count_workers(self)
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """What the configuration may call it."""
-        ordinal = self.id.partition(":")[2]
-        return tuple(name for name in (self.info.get("uuid"), self.info.get("bus_id"), ordinal, self.id) if name)
+    def keys(self) -> Collection[str]:
+        return self.loaded
 
     def description(self) -> DeviceDescription:
         info = self.info
@@ -123,7 +132,7 @@ class DeviceHandle:
             news = reason != self.reason
             self.state, self.reason, self.pid = "restarting" if failures < _FAILED_AFTER else "failed", reason, 0
             if not refused:
-                self._listener.device_died(self, reason)
+                self._listener.device_died(self, reason, lost=self._is_lost)
             if self.state == "failed":
                 if news:
                     log.error("device %s does not start: %s", self.id, reason)
@@ -144,9 +153,9 @@ class DeviceHandle:
         """A setting that a process has for life changed: no new jobs for this one; ``renew_when_idle`` ends it."""
         self._renewing = self.state == "ready"
 
-    def renew_when_idle(self, running: int) -> None:
+    def renew_when_idle(self, is_busy: bool) -> None:
         """Ends a process that is to be renewed once nothing runs in it."""
-        if self._renewing and running == 0 and self._channel is not None:
+        if self._renewing and not is_busy and self._channel is not None:
             self._channel.send({"type": "end"})
 
     def kill(self) -> None:
@@ -179,6 +188,7 @@ class DeviceHandle:
             theirs.close()
         self.pid = process.pid
         self._sent_workers = 0
+        self._is_lost = False
         refused, fault = "", ""
         channel = self._channel = await AsyncChannel.over(ours)
         if self._ending.is_set():
@@ -188,14 +198,18 @@ class DeviceHandle:
                 message, blob = received
                 if message["type"] == "refused":
                     refused = message["reason"]
+                elif message["type"] == "lost":
+                    fault, self._is_lost = message["reason"], True
+                    self.state, self.reason = "restarting", fault  # and takes no orders any more
                 else:
                     self._handle(message, blob)
         except Exception as error:  # a message that is none: the process is not to be trusted any more
             log.exception("device %s sent what was not understood", self.id)
             fault = f"the process of device {self.id} sent what was not understood: {error}"
-        was_ready = self.state == "ready"
+        was_ready = self.state == "ready" or self._is_lost
         if was_ready:
             self.state = "restarting"  # it may take a while to end, and takes no orders any more
+        self.loaded, self.host = {}, HostUse()
         self._channel = None
         channel.close()
         self._fail_calls()
@@ -217,9 +231,11 @@ class DeviceHandle:
                 self.state, self.reason = "ready", ""
                 self._listener.device_changed(self)
             case "progress":
-                self._listener.job_progress(message["job"], message["phase"], message["fraction"])
+                self._listener.partition_progress(self, message)
             case "done":
-                self._listener.job_done(self, message)
+                self._listener.partition_done(self, message)
+            case "gil":
+                self.gil.add(message["samples"], message["held"])
             case "events":
                 self._listener.events(self, blob)
             case "answer":
@@ -232,7 +248,7 @@ class DeviceHandle:
 
     # ---- orders ----
 
-    def start(self, job: JobRecord, worker: int) -> None:
+    def start(self, job: JobRecord, part: Partition, worker: int) -> None:
         self._send(
             {
                 "type": "prove",
@@ -240,13 +256,16 @@ class DeviceHandle:
                 "worker": worker,
                 "key_path": job.key_path,
                 "key_identity": job.key_identity,
-                "witness_path": job.witness_path,
+                "witness_path": part.witness_path,
                 "settings": dict(self._settings()),
+                "partition": part.number,
+                "partitions": job.partitions,
+                "reduced": part.reduced,
             }
         )
 
-    def cancel(self, job_id: str) -> None:
-        self._send({"type": "cancel", "job": job_id})
+    def cancel(self, job_id: str, number: int) -> None:
+        self._send({"type": "cancel", "job": job_id, "partition": number})
 
     def workers_changed(self) -> None:
         """Tells the process to end threads that are not needed any more."""

@@ -1,121 +1,112 @@
-"""The jobs: accepting, scheduling, following, ending. Everything runs on the supervisor's event loop.
+"""The jobs: accepting, following, ending. Everything runs on the supervisor's event loop.
 
-A job is QUEUED, RUNNING, then COMPLETED, FAILED or CANCELLED, and every change is in the store before anybody hears
-of it. When a device process dies, what ran in it is queued once more, to run alone then: if the process dies again,
-the job was the cause.
+A job is QUEUED, RUNNING, then COMPLETED, FAILED or CANCELLED; each of its partitions is an order of its own to a
+worker. Every change is in the store before anybody hears of it, so what is done is never done again. Where memory was
+short, a proof did not verify or a process died, the partition is tried once more; the first that fails for good ends
+its job.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 import time
 import uuid
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from cuzk_engine.client.types import JobInfo, JobState, PhaseTime
-from cuzk_engine.daemon.queue import JobQueue, Waiting
+from cuzk_engine.daemon.book import JobBook
+from cuzk_engine.daemon.queue import PartId, waiting
+from cuzk_engine.daemon.records import (
+    CIRCUIT_KIND,
+    MAX_DEATHS,
+    Fault,
+    JobRecord,
+    Partition,
+    PartitionState,
+    Totals,
+    no_synthesiser,
+)
 from cuzk_engine.daemon.refusal import Reason, RefusedError
-from cuzk_engine.daemon.store import CIRCUIT_KIND, JobRecord, Store
+from cuzk_engine.daemon.scheduler import Choice, Policy, Scheduler, Slot
+from cuzk_engine.daemon.store import Store
 
 log = logging.getLogger("cuzk")
 
-MAX_ATTEMPTS: Final = 2
-LIST_LIMIT: Final = 1000
 _MAX_ID: Final = 4096
 
 
-class DeviceSlot(Protocol):
-    """What the scheduler needs of a device."""
+class DeviceSlot(Slot, Protocol):
+    """What the jobs need of a device."""
 
-    @property
-    def id(self) -> str: ...
-    @property
-    def is_ready(self) -> bool: ...
-    @property
-    def workers(self) -> int: ...
-
-    def start(self, job: JobRecord, worker: int) -> None: ...
-    def cancel(self, job_id: str) -> None: ...
+    def start(self, job: JobRecord, part: Partition, worker: int) -> None: ...
+    def cancel(self, job_id: str, number: int) -> None: ...
 
 
-@dataclass(slots=True)
-class Totals:
-    """Since the daemon started, by kind of job."""
-
-    completed: Counter[str] = field(default_factory=Counter)
-    failed: Counter[str] = field(default_factory=Counter)
-    cancelled: Counter[str] = field(default_factory=Counter)
-    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-
-
-@dataclass(slots=True)
-class _Running:
-    job: JobRecord
-    device: str
-    worker: int
+def _soon(nanoseconds: int, call: Callable[[], None]) -> asyncio.TimerHandle:
+    return asyncio.get_running_loop().call_later(nanoseconds / 1e9, call)
 
 
 class JobManager:
-    """See the module's text. ``changed`` is called with each job that changed; ``settle`` with one that ended."""
+    """See the module's text. ``changed`` is called with each job that changed; ``settle`` with one that ended;
+    ``later`` calls something after so many nanoseconds and can be cancelled."""
 
     def __init__(
         self,
         store: Store,
         *,
-        aging_ns: int,
+        policy: Policy,
         changed: Callable[[JobRecord], None],
         settle: Callable[[JobRecord], None],
         clock: Callable[[], int] = time.time_ns,
+        later: Callable[[int, Callable[[], None]], Any] = _soon,
     ) -> None:
-        self._store = store
         self._changed = changed
         self._settle = settle
         self._clock = clock
-        self._queue = JobQueue(aging_ns)
-        self._active: dict[str, JobRecord] = {}
-        self._unsaved: dict[str, tuple[JobRecord, str | None, str | None]] = {}
-        self._running: dict[str, _Running] = {}
+        self._later = later
+        self._scheduler = Scheduler(policy)
+        self._book = JobBook(store)
         self._devices: dict[str, DeviceSlot] = {}
         self._events: dict[str, asyncio.Event] = {}
         self._idle = asyncio.Event()
         self._idle.set()
         self._positions: dict[str, int] | None = None
+        self._waking: Any = None
         self.totals = Totals()
         self.draining = False
 
     # ---- accepting ----
 
     def recover(self) -> None:
-        """Takes over what the store holds from before: jobs that ran when the daemon died are queued once more."""
-        for job in self._store.unfinished():
-            if job.state is JobState.RUNNING:
-                if job.cancelling:
-                    self._active[job.id] = job
-                    self._end(job, JobState.CANCELLED)
-                    continue
-                if job.attempts >= MAX_ATTEMPTS:
-                    self._active[job.id] = job
-                    self._end(job, JobState.FAILED, f"the engine died {job.attempts} times while this job ran")
-                    continue
-                job.state, job.phase, job.progress = JobState.QUEUED, "", 0.0
-                job.suspect = job.alone = True
-                self._store.update(job)
+        """Takes over what the store holds from before: what ran when the daemon died is queued once more."""
+        for job in self._book.recover():
+            interrupted = [part for part in job.parts if part.state.runs]
+            again = [part.died() for part in interrupted]
+            for part in job.parts:
+                part.avoid = ""
+                part.refused.clear()
             if job.kind != CIRCUIT_KIND:
-                self._active[job.id] = job
                 self._end(job, JobState.FAILED, no_synthesiser(job.kind))
-                continue
-            self._active[job.id] = job
-            self._enqueue(job)
+            elif job.cancelling:
+                self._end(job, JobState.CANCELLED)
+            elif not all(again):
+                self._end(job, JobState.FAILED, f"the engine died {MAX_DEATHS} times while this job ran")
+            elif all(part.state is PartitionState.DONE for part in job.parts):
+                self._end(job, JobState.COMPLETED)
+            else:
+                for part in interrupted:
+                    part.wait_again()
+                job.state, job.phase = JobState.QUEUED, ""
+                job.summarise()
+                if interrupted:
+                    self._book.save(job, *interrupted)
+                self._enqueue(job)
 
     def find_request(self, request_id: str) -> JobRecord | None:
-        """The job of an idempotency key."""
-        job = self._store.by_request(request_id) if request_id else None
-        return self._active.get(job.id, job) if job else None
+        """The job of a request id that was seen before."""
+        return self._book.find_request(request_id)
 
     def accept(self, job: JobRecord) -> JobRecord:
         """Stores a new job and queues it; returns the job that already has its ``request_id`` where there is one."""
@@ -129,13 +120,8 @@ class JobManager:
         if known is not None:
             return known
         job.submitted_unix_ns = job.last_activity_unix_ns = self._clock()
-        try:
-            self._store.insert(job)
-        except sqlite3.Error as error:
-            raise RefusedError(
-                Reason.INTERNAL, f"the job store cannot take the job: {error}; it was not accepted"
-            ) from error
-        self._active[job.id] = job
+        job.summarise()
+        self._book.add(job)
         if job.kind == CIRCUIT_KIND:
             self._enqueue(job)
         else:
@@ -148,67 +134,32 @@ class JobManager:
 
     def get(self, job_id: str) -> JobRecord:
         """Raises RefusedError NOT_FOUND, which tells expired jobs from unknown ones."""
-        job = self._active.get(job_id) or self._pending_save(job_id) or self._store.get(job_id)
-        if job is None:
-            if self._store.is_expired(job_id):
-                raise RefusedError(
-                    Reason.NOT_FOUND, f"job {job_id} has expired: finished jobs are kept for jobs.retention"
-                )
-            raise RefusedError(Reason.NOT_FOUND, f"job {job_id[:80]!r} is unknown")
-        return job
+        return self._book.get(job_id)
 
-    def proof(self, job: JobRecord) -> tuple[str, str]:
-        """proof.json and public.json. Raises RefusedError FAILED_PRECONDITION unless the job is completed."""
-        if job.state is not JobState.COMPLETED:
-            detail = f": {job.error}" if job.error else ""
-            raise RefusedError(Reason.FAILED_PRECONDITION, f"job {job.id} has no proof: it is {job.state}{detail}")
-        unsaved = self._unsaved.get(job.id)
-        if unsaved is not None and unsaved[1] is not None and unsaved[2] is not None:
-            return unsaved[1], unsaved[2]
-        return self._store.proof(job.id)
+    def parts(self, job: JobRecord) -> list[Partition]:
+        """The partitions of any job."""
+        return self._book.parts(job)
+
+    def proofs(self, job: JobRecord) -> list[tuple[str, str]]:
+        """proof.json and public.json of each partition, in order. Raises RefusedError FAILED_PRECONDITION unless the
+        job is completed."""
+        return self._book.proofs(job)
 
     def newest(self, limit: int) -> list[JobRecord]:
         """The newest jobs first; what runs is among them, however many came after it."""
-        stored = self._store.newest(min(limit or LIST_LIMIT, LIST_LIMIT))
-        jobs = [self._active.get(job.id) or self._pending_save(job.id) or job for job in stored]
-        listed = {job.id for job in jobs}
-        older = [run.job for run in self._running.values() if run.job.id not in listed]
-        older.sort(key=lambda job: -job.order)
-        return jobs[: max(0, len(jobs) - len(older))] + older
+        return self._book.newest(limit, self._running_jobs())
 
     def info(self, job: JobRecord) -> JobInfo:
         """A job as clients see it."""
-        return JobInfo(
-            id=job.id,
-            request_id=job.request_id,
-            circuit_id=job.circuit_id,
-            circuit_name=job.circuit_name,
-            curve=job.curve,
-            label=job.label,
-            state=job.state,
-            priority=job.priority,
-            queue_position=self.position(job.id),
-            phase=job.phase,
-            progress=job.progress,
-            device=job.device,
-            partitions=job.partitions,
-            partitions_done=job.partitions_done,
-            error=job.error,
-            submitted_unix_ns=job.submitted_unix_ns,
-            started_unix_ns=job.started_unix_ns,
-            finished_unix_ns=job.finished_unix_ns,
-            last_activity_unix_ns=job.last_activity_unix_ns,
-            phases=tuple(job.phases),
-            attempts=job.attempts,
-        )
+        return job.info(self.position(job))
 
-    def position(self, job_id: str) -> int:
+    def position(self, job: JobRecord) -> int:
         """1 for the job that is next; 0 for one that does not wait."""
-        if job_id not in self._queue:
+        if job.state is not JobState.QUEUED or not self._scheduler.queue.has_job(job.id):
             return 0
         if self._positions is None:
-            self._positions = self._queue.positions(self._clock())
-        return self._positions.get(job_id, 0)
+            self._positions = self._scheduler.positions(self._clock())
+        return self._positions.get(job.id, 0)
 
     def next_change(self, job: JobRecord) -> asyncio.Event:
         """What the next change of an active job sets; set already for one that has ended.
@@ -227,54 +178,70 @@ class JobManager:
 
     @property
     def queued(self) -> int:
-        return len(self._queue)
+        """Jobs of which nothing runs."""
+        return sum(job.state is JobState.QUEUED for job in self._book)
 
     @property
     def running(self) -> int:
-        return len(self._running)
+        """Jobs of which something runs."""
+        return len(self._running_jobs())
 
-    def running_on(self, device: str) -> dict[int, JobRecord]:
-        """Worker → job."""
-        return {run.worker: run.job for run in self._running.values() if run.device == device}
+    @property
+    def is_idle(self) -> bool:
+        """Whether no worker has anything to do, not even for a job that has ended."""
+        return not self._scheduler.running
+
+    def running_on(self, device: str) -> dict[int, tuple[JobRecord, Partition]]:
+        """Worker → what it does; without what is being cancelled for a job that has ended."""
+        found = {worker: self._find(part) for worker, part in self._scheduler.on(device).items()}
+        return {worker: work for worker, work in found.items() if work is not None}
+
+    def is_busy(self, device: str) -> bool:
+        return bool(self._scheduler.on(device))
 
     def by_kind(self) -> dict[str, tuple[int, int]]:
         """Kind → (waiting, running)."""
         counts: dict[str, tuple[int, int]] = {}
-        for job in self._active.values():
+        for job in self._book:
             waiting, running = counts.get(job.kind, (0, 0))
             is_running = job.state is JobState.RUNNING
             counts[job.kind] = (waiting + (not is_running), running + is_running)
         return counts
 
     def users_of(self, key_path: str) -> int:
-        """Running jobs that use a key."""
-        return sum(run.job.key_path == key_path for run in self._running.values())
+        """Running partitions that use a key."""
+        return sum(place.circuit == key_path for place in self._scheduler.running.values())
 
     def spooled(self) -> set[str]:
         """Files of the spool that jobs still need."""
-        return {job.witness_path for job in self._active.values() if job.spooled}
+        return {part.witness_path for job in self._book if job.spooled for part in job.parts}
 
     # ---- ending ----
 
     def cancel(self, job_id: str) -> bool:
         """True when the job was running. Raises RefusedError NOT_FOUND."""
         job = self.get(job_id)
-        if job.state is JobState.QUEUED and self._queue.remove(job.id):
-            self._positions = None
-            self._end(job, JobState.CANCELLED)
+        if job.state.ended:
             return False
-        run = self._running.get(job.id)
-        if run is None:
+        self._unqueue(job)
+        if not self._runs(job):
+            self._end(job, JobState.CANCELLED)
+            self.pump()
             return False
         if not job.cancelling:
             job.cancelling = True
-            self._save(job)
-            self._devices[run.device].cancel(job.id)
+            self._book.save(job)
+            self._stop(job)
         return True
 
-    def set_aging(self, aging_ns: int) -> None:
-        self._queue.aging_ns = aging_ns
+    def set_policy(self, policy: Policy) -> None:
+        self._scheduler.policy = policy
         self._positions = None
+        self.pump()
+
+    def forget_fits(self, device: str = "") -> None:
+        """What fits on a device, or on all, may be another thing now."""
+        self._scheduler.forget_fits(device)
 
     async def drained(self) -> None:
         """Waits until nothing runs."""
@@ -282,175 +249,242 @@ class JobManager:
 
     def housekeeping(self, retention_ns: int, keep: int) -> None:
         """Drops old jobs, and writes what a full disk had refused. Raises sqlite3.Error."""
-        for job_id, (job, proof, public) in list(self._unsaved.items()):
-            self._store.update(job, proof, public)
-            del self._unsaved[job_id]
-        self._store.drop_finished(self._clock() - retention_ns, keep)
+        self._book.housekeeping(self._clock() - retention_ns, keep)
 
     # ---- devices ----
 
     def add_device(self, device: DeviceSlot) -> None:
         self._devices[device.id] = device
+        self._scheduler.add_device(device)
 
     def pump(self) -> None:
-        """Gives waiting jobs to workers that have nothing to do."""
+        """Gives waiting partitions to workers that have nothing to do."""
         if self.draining:
             return
-        for device in self._devices.values():
-            while device.is_ready and self._start_next(device):
-                pass
+        now = self._clock()
+        while (choice := self._scheduler.choose(now)) is not None:
+            self._start(choice, now)
+        if self._waking is not None:
+            self._waking.cancel()
+            self._waking = None
+        if self._scheduler.wake_ns is not None:
+            self._waking = self._later(max(0, self._scheduler.wake_ns - now), self.pump)
 
-    def progress(self, job_id: str, phase: str, fraction: float) -> None:
-        run = self._running.get(job_id)
-        if run is not None:
-            run.job.phase = phase
-            run.job.progress = min(1.0, max(run.job.progress, fraction))
-            run.job.last_activity_unix_ns = self._clock()
-            self._tell(run.job)
-
-    def completed(self, job_id: str, proof_json: str, public_json: str, phases: Iterable[tuple[str, int]]) -> None:
-        run = self._running.get(job_id)
-        if run is not None:
-            run.job.phases = [PhaseTime(name, nanoseconds) for name, nanoseconds in phases]
-            run.job.partitions_done = run.job.partitions
-            self._end(run.job, JobState.COMPLETED, "", proof_json, public_json)
-
-    def failed(self, job_id: str, error: str, *, memory: bool = False) -> None:
-        """``memory``: the device's memory was short, and may not be when the job runs alone."""
-        run = self._running.get(job_id)
-        if run is None:
+    def progress(self, device: str, part_id: PartId, phase: str, fraction: float) -> None:
+        place, found = self._scheduler.running.get(part_id), self._find(part_id)
+        if place is None or place.device != device or found is None:
             return
-        if memory and run.job.cancelling:
-            self._end(run.job, JobState.CANCELLED)
-            return
-        others = len(self.running_on(run.device)) > 1
-        if memory and others and not run.job.alone:
-            log.warning("job %s: %s; it will be tried once more, alone", job_id, error)
-            run.job.alone = True
-            self._requeue(run)
+        job, part = found
+        part.phase = job.phase = phase
+        part.state = part.state.after(phase)
+        reached = min(1.0, max(part.progress, fraction))
+        job.progress = min(1.0, job.progress + (reached - part.progress) / job.partitions)
+        part.progress = reached
+        job.last_activity_unix_ns = self._clock()
+        self._tell(job)
+        if place.preparing and part.state is not PartitionState.SYNTHESIZING:
+            place.preparing = False
             self.pump()
-            return
-        self._end(run.job, JobState.FAILED, error)
 
-    def cancelled(self, job_id: str) -> None:
-        run = self._running.get(job_id)
-        if run is not None:
-            self._end(run.job, JobState.CANCELLED)
+    def completed(
+        self, device: str, part_id: PartId, proof: tuple[str, str], phases: Iterable[tuple[str, int]]
+    ) -> None:
+        """``proof``: proof.json and public.json."""
+        found = self._stopped(device, part_id)
+        if found is not None:
+            self._completed(*found, proof, [PhaseTime(name, nanoseconds) for name, nanoseconds in phases])
+        self.pump()
+
+    def failed(
+        self, device: str, part_id: PartId, error: str, fault: Fault = Fault.ERROR, *, never: bool = False
+    ) -> None:
+        """``never``: with Fault.PLAN, no proof of the circuit will ever fit there."""
+        found = self._stopped(device, part_id)
+        if found is not None:
+            if never:
+                self._scheduler.does_not_fit(device, found[0].key_path)
+            self._failed(*found, error, fault)
+        self.pump()
+
+    def cancelled(self, device: str, part_id: PartId) -> None:
+        found = self._stopped(device, part_id)
+        if found is not None:
+            self._settle_partition(*found)
+        self.pump()
 
     def device_died(self, device: str, reason: str) -> None:
-        """Jobs that ran there are queued once more, or failed with ``reason``."""
-        runs = sorted((run for run in self._running.values() if run.device == device), key=lambda run: run.job.order)
-        for run in runs:
-            if run.job.cancelling:
-                self._end(run.job, JobState.CANCELLED)
-            elif run.job.attempts >= MAX_ATTEMPTS:
-                part = f"partition 1 of {run.job.partitions}, phase {run.job.phase or 'start'}"
-                self._end(run.job, JobState.FAILED, f"{reason} while it ran {part}, twice; it is not tried again")
+        """What ran there is queued once more, or its job failed with ``reason``."""
+        self._scheduler.forget_fits(device)
+        for part_id in sorted(self._scheduler.on(device).values(), key=self._order_of):
+            found = self._stopped(device, part_id)
+            if found is None:
+                continue
+            job, part = found
+            again = part.died()
+            if job.cancelling:
+                self._settle_partition(job, part)
+            elif again:
+                self.totals.retried["died"] += 1
+                self._requeue(job, part)
             else:
-                run.job.suspect = run.job.alone = True
-                self._requeue(run)
+                where = f"partition {part.number + 1} of {job.partitions}, phase {part.phase or 'start'}"
+                self._end(job, JobState.FAILED, f"{reason} while it ran {where}, twice; it is not tried again")
+        self.pump()
 
     def put_back(self) -> None:
         """At the end of the daemon: what still runs is queued for the next start, and this attempt does not count."""
-        for run in list(self._running.values()):
-            if run.job.cancelling:
-                self._end(run.job, JobState.CANCELLED)
+        for part_id, place in list(self._scheduler.running.items()):
+            found = self._stopped(place.device, part_id)
+            if found is None:
                 continue
-            run.job.attempts -= 1
-            self._requeue(run)
+            job, part = found
+            part.attempts -= 1
+            if job.cancelling:
+                self._settle_partition(job, part)
+            else:
+                self._requeue(job, part)
 
-    def fail_wanting(self, device: str, reason: str) -> None:
-        """Jobs that can run on one device only do not wait for one that has failed."""
-        usable = any(item.is_ready for item in self._devices.values())
-        for job_id in list(self._queue.wanting(device)) + ([] if usable else list(self._queue.wanting(""))):
-            job = self._active[job_id]
-            self._queue.remove(job_id)
-            self._positions = None
-            self._end(job, JobState.FAILED, reason)
+    def fail_impossible(self, reason: str) -> None:
+        """Jobs do not wait for devices that have failed, where no other may take them."""
+        for item in list(self._scheduler.queue.all()):
+            job = self._book.active(item.job)
+            if job is not None and not self._scheduler.can_run(item):
+                self._end(job, JobState.FAILED, reason)
+        self.pump()
 
-    def _start_next(self, device: DeviceSlot) -> bool:
-        busy = self.running_on(device.id)
-        free = next((worker for worker in range(device.workers) if worker not in busy), None)
-        if free is None or any(job.alone for job in busy.values()):
-            return False
-        waiting = self._queue.next(device.id, self._clock())
-        if waiting is None:
-            return False
-        job = self._active[waiting.id]
-        if job.alone and busy:
-            return False  # nothing else starts there until it can have the device to itself
+    # ---- inside: partitions ----
+
+    def _find(self, part_id: PartId) -> tuple[JobRecord, Partition] | None:
+        job = self._book.active(part_id[0])
+        return (job, job.parts[part_id[1]]) if job is not None else None
+
+    def _order_of(self, part_id: PartId) -> tuple[int, int]:
+        job = self._book.active(part_id[0])
+        return (job.order if job else 0), part_id[1]
+
+    def _runs(self, job: JobRecord) -> list[tuple[PartId, str]]:
+        """Partitions of a job that run, and where."""
+        return [(part, place.device) for part, place in self._scheduler.running.items() if part[0] == job.id]
+
+    def _running_jobs(self) -> list[JobRecord]:
+        found = map(self._book.active, dict.fromkeys(job for job, _ in self._scheduler.running))
+        return [job for job in found if job is not None]
+
+    def _start(self, choice: Choice, now: int) -> None:
+        job = self._book.get(choice.part.job)
+        part = job.parts[choice.part.number]
+        if job.state is JobState.QUEUED and not job.partitions_done:
+            job.started_unix_ns = now
         job.state = JobState.RUNNING
-        job.device = device.id
-        job.started_unix_ns = job.last_activity_unix_ns = self._clock()
-        job.attempts += 1
-        self._save(job)
-        self._queue.remove(job.id)
+        job.last_activity_unix_ns = now
+        part.state, part.phase, part.device = PartitionState.SYNTHESIZING, "", choice.device
+        part.started_unix_ns = now
+        part.attempts += 1
+        job.summarise()
+        self._book.save(job, part)
+        self._scheduler.started(choice)
         self._positions = None
-        self._running[job.id] = _Running(job, device.id, free)
         self._idle.clear()
-        device.start(job, free)
+        self._devices[choice.device].start(job, part, choice.worker)
         self._tell(job)
-        return True
 
-    def _save(self, job: JobRecord) -> None:
-        """Where it does not work the job goes on; only what changed is not known after a crash."""
-        try:
-            self._store.update(job)
-        except sqlite3.Error as error:
-            log.warning("the job store cannot be written: %s", error)
+    def _stopped(self, device: str, part_id: PartId) -> tuple[JobRecord, Partition] | None:
+        """A partition that was running there does not any more; None where it was not, or its job has ended."""
+        place = self._scheduler.running.get(part_id)
+        if place is None or place.device != device:
+            return None
+        self._scheduler.ended(part_id)
+        if self.is_idle:
+            self._idle.set()
+        return self._find(part_id)
+
+    def _completed(self, job: JobRecord, part: Partition, proof: tuple[str, str], phases: list[PhaseTime]) -> None:
+        part.state, part.phase, part.progress, part.proof = PartitionState.DONE, "", 1.0, proof
+        part.phases = phases
+        self.totals.partitions += 1
+        if all(other.state is PartitionState.DONE for other in job.parts):
+            self._end(job, JobState.COMPLETED)
+        else:
+            self._settle_partition(job, part)
+
+    def _failed(self, job: JobRecord, part: Partition, error: str, fault: Fault) -> None:
+        again = part.failed(fault, error)
+        if job.cancelling:
+            self._settle_partition(job, part)
+        elif again and self._scheduler.can_run(waiting(job, part)):
+            log.warning("job %s, partition %d: %s; it is tried again", job.id, part.number, error)
+            self.totals.retried[fault] += 1
+            self._requeue(job, part)
+        else:
+            reasons = part.refused.values() if fault is Fault.PLAN else [error]
+            self._fail_partition(job, part, "; ".join(reasons))
+
+    def _settle_partition(self, job: JobRecord, part: Partition) -> None:
+        """A partition has ended, and its job has not for that; unless it is cancelled, and this was the last that
+        ran."""
+        if job.cancelling and not self._runs(job):
+            self._end(job, JobState.CANCELLED)
+        elif part.state is PartitionState.DONE:
+            self._after_partition(job, part)
+        elif job.cancelling:
+            part.state = PartitionState.FAILED
+            self._after_partition(job, part)
+        else:  # nobody had asked for that
+            self._requeue(job, part)
+
+    def _requeue(self, job: JobRecord, part: Partition) -> None:
+        part.wait_again()
+        self._scheduler.queue.add(waiting(job, part))
+        self._after_partition(job, part)
+
+    def _after_partition(self, job: JobRecord, part: Partition) -> None:
+        self._positions = None
+        job.state = JobState.RUNNING if self._runs(job) else JobState.QUEUED
+        job.phase = job.phase if job.state is JobState.RUNNING else ""
+        job.last_activity_unix_ns = self._clock()
+        job.summarise()
+        self._book.save(job, part)
+        self._tell(job)
+
+    def _fail_partition(self, job: JobRecord, part: Partition, error: str) -> None:
+        where = f"partition {part.number + 1} of {job.partitions}: " if job.partitions > 1 else ""
+        self._end(job, JobState.FAILED, where + error)
+
+    # ---- inside: jobs ----
 
     def _enqueue(self, job: JobRecord) -> None:
-        self._queue.add(Waiting(job.id, job.priority, job.order, job.submitted_unix_ns, job.wanted_device))
+        for part in job.parts:
+            if part.state is PartitionState.PENDING:
+                self._scheduler.queue.add(waiting(job, part))
         self._positions = None
 
-    def _requeue(self, run: _Running) -> None:
-        job = run.job
-        self._forget_run(job.id)
-        job.state, job.phase, job.progress, job.cancelling = JobState.QUEUED, "", 0.0, False
-        self._save(job)
-        self._enqueue(job)
-        self._tell(job)
+    def _unqueue(self, job: JobRecord) -> None:
+        for part in job.parts:
+            self._scheduler.queue.remove((job.id, part.number))
+        self._positions = None
 
-    def _end(
-        self,
-        job: JobRecord,
-        state: JobState,
-        error: str = "",
-        proof_json: str | None = None,
-        public_json: str | None = None,
-    ) -> None:
+    def _stop(self, job: JobRecord) -> None:
+        for (_, number), device in self._runs(job):
+            self._devices[device].cancel(job.id, number)
+
+    def _end(self, job: JobRecord, state: JobState, error: str = "") -> None:
         if job.state.ended:
             return
-        self._forget_run(job.id)
+        self._unqueue(job)
         job.state, job.phase = state, ""
         job.error = error.encode(errors="backslashreplace").decode()  # a name in it may be no UTF-8
-        job.progress = 1.0 if state is JobState.COMPLETED else job.progress
+        for part in job.parts:
+            if part.state is not PartitionState.DONE:
+                part.state, part.phase = PartitionState.FAILED, ""
+        job.summarise()
         job.finished_unix_ns = job.last_activity_unix_ns = self._clock()
-        try:
-            self._store.update(job, proof_json, public_json)
-        except sqlite3.Error as fault:
-            log.error("the job store cannot be written: %s; job %s is kept in memory until it can", fault, job.id)
-            self._unsaved[job.id] = (job, proof_json, public_json)
-        self._active.pop(job.id, None)
-        self._count(job)
+        self._book.close(job)
+        if not job.cancelling:
+            self._stop(job)  # after a failure, what else runs of it is of no use
+        self.totals.count(job)
         self._settle(job)
         self._tell(job)
         self._events.pop(job.id, None)
-        self.pump()
-
-    def _count(self, job: JobRecord) -> None:
-        if job.state is JobState.COMPLETED:
-            self.totals.completed[job.kind] += 1
-            self.totals.seconds[job.kind] += (job.finished_unix_ns - job.started_unix_ns) / 1e9
-        elif job.state is JobState.FAILED:
-            self.totals.failed[job.kind] += 1
-        else:
-            self.totals.cancelled[job.kind] += 1
-
-    def _forget_run(self, job_id: str) -> None:
-        self._running.pop(job_id, None)
-        if not self._running:
-            self._idle.set()
 
     def _tell(self, job: JobRecord) -> None:
         event = self._events.pop(job.id, None)
@@ -458,18 +492,6 @@ class JobManager:
             event.set()
         self._changed(job)
 
-    def _pending_save(self, job_id: str) -> JobRecord | None:
-        found = self._unsaved.get(job_id)
-        return found[0] if found else None
-
 
 def new_job_id() -> str:
     return str(uuid.uuid4())
-
-
-def no_synthesiser(kind: str) -> str:
-    """Why a job of a cuzk.v1 kind fails."""
-    return (
-        f"no synthesiser for {kind} is installed: this engine proves registered circom circuits, "
-        "through cuzk.engine.v1; the request was understood, but nothing here can make its witness"
-    )

@@ -53,15 +53,42 @@ class Metrics:
             failed.add_metric([kind], totals.failed[kind])
             duration.add_metric([kind], totals.completed[kind], totals.seconds[kind])
         yield from (completed, failed, duration)
+        yield CounterMetricFamily("cuzk_partitions_completed", "Partitions proved.", value=totals.partitions)
+        retried = CounterMetricFamily(
+            "cuzk_partitions_retried",
+            "Partitions tried once more: memory was short or can never do on a device, the proof did not verify, the "
+            "process died.",
+            labels=["reason"],
+        )
+        for reason, count in sorted(totals.retried.items()):
+            retried.add_metric([reason], count)
+        yield retried
+        yield from self._devices()
+        birth = self._supervisor.birth
+        yield InfoMetricFamily("cuzk_build", "The running build.", value={"build": birth.build})
+
+    def _devices(self) -> Iterator[Metric]:
         memory = GaugeMetricFamily(
             "cuzk_device_memory_bytes", "Memory of a device in use by proofs.", labels=["device"]
         )
         workers = GaugeMetricFamily("cuzk_device_workers", "Workers of a device.", labels=["device"])
+        looks = CounterMetricFamily(
+            "cuzk_device_gil_samples", "Looks at the interpreter lock of a device's busy process.", labels=["device"]
+        )
+        held = CounterMetricFamily(
+            "cuzk_device_gil_held_samples", "Looks at which the lock was held.", labels=["device"]
+        )
+        ratio = GaugeMetricFamily(
+            "cuzk_device_gil_wait_ratio",
+            "Share of the looks of the last busy second at which the interpreter lock was held.",
+            labels=["device"],
+        )
         up = GaugeMetricFamily("cuzk_device_up", "Whether a device is ready.", labels=["device"])
         for device in self._supervisor.devices:
             memory.add_metric([device.id], self._supervisor.hub.memory(device.id))
             workers.add_metric([device.id], device.workers)
             up.add_metric([device.id], int(device.is_ready))
-        yield from (memory, workers, up)
-        birth = self._supervisor.birth
-        yield InfoMetricFamily("cuzk_build", "The running build.", value={"build": birth.build})
+            looks.add_metric([device.id], device.gil.samples)
+            held.add_metric([device.id], device.gil.held)
+            ratio.add_metric([device.id], device.gil.ratio)
+        yield from (memory, workers, up, looks, held, ratio)

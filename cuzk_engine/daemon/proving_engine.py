@@ -16,8 +16,8 @@ from cuzk_engine.daemon.answering import unary
 from cuzk_engine.daemon.device_handle import DeviceHandle
 from cuzk_engine.daemon.jobs import new_job_id
 from cuzk_engine.daemon.metrics import Metrics
+from cuzk_engine.daemon.records import JobRecord, PhaseSums
 from cuzk_engine.daemon.refusal import Reason, RefusedError
-from cuzk_engine.daemon.store import JobRecord
 from cuzk_engine.daemon.supervisor import Supervisor
 from cuzk_engine.errors import DaemonError
 from cuzk_engine.proto import cuzk_v1_pb2 as pb
@@ -30,9 +30,6 @@ _STATUS = {
 }
 _FILECOIN_CIRCUITS = ("porep-32g", "snap-32g", "wpost-32g", "winning-32g")
 _PRIORITIES = {0: Priority.NORMAL, 1: Priority.LOW, 2: Priority.NORMAL, 3: Priority.HIGH, 4: Priority.CRITICAL}
-# What each phase of the pipeline is called in this protocol.
-_SRS_PHASES = frozenset({"load_key"})
-_SYNTHESIS_PHASES = frozenset({"read_witness", "evaluate"})
 
 
 class ProvingEngine(rpc.ProvingEngineServicer):
@@ -44,9 +41,7 @@ class ProvingEngine(rpc.ProvingEngineServicer):
     @unary
     async def SubmitProof(self, request: Any, context: Any) -> pb.SubmitProofResponse:  # noqa: N802 - the protocol's name
         job = self._submit(request)
-        return pb.SubmitProofResponse(
-            job_id=job.id, queue_position=self._jobs.position(job.id), assigned_gpu=job.device
-        )
+        return pb.SubmitProofResponse(job_id=job.id, queue_position=self._jobs.position(job), assigned_gpu=job.device)
 
     @unary
     async def AwaitProof(self, request: Any, context: Any) -> pb.AwaitProofResponse:  # noqa: N802
@@ -122,20 +117,18 @@ class ProvingEngine(rpc.ProvingEngineServicer):
             await asyncio.wait_for(self._ended(job), timeout_ms / 1000 if timeout_ms else None)
         except TimeoutError:
             return pb.AwaitProofResponse(job_id=job.id, status=pb.AwaitProofResponse.TIMEOUT)
-        proof = self._jobs.proof(job)[0].encode() if job.state is JobState.COMPLETED else b""
-        phases = {phase.name: phase.nanoseconds // 10**6 for phase in job.phases}
-        srs = sum(phases.get(name, 0) for name in _SRS_PHASES)
-        synthesis = sum(phases.get(name, 0) for name in _SYNTHESIS_PHASES)
+        proofs = self._jobs.proofs(job) if job.state is JobState.COMPLETED else []
+        took = PhaseSums.of(job.phases)
         started = job.started_unix_ns or job.finished_unix_ns
         return pb.AwaitProofResponse(
             job_id=job.id,
             status=_STATUS[job.state],
-            proof=proof,
+            proof="".join(proof for proof, _ in proofs).encode(),
             error_message=job.error,
             queue_wait_ms=max(0, started - job.submitted_unix_ns) // 10**6,
-            srs_load_ms=srs,
-            synthesis_ms=synthesis,
-            gpu_compute_ms=max(0, sum(phases.values()) - srs - synthesis),
+            srs_load_ms=took.srs,
+            synthesis_ms=took.synthesis,
+            gpu_compute_ms=took.device,
             total_ms=max(0, job.finished_unix_ns - job.submitted_unix_ns) // 10**6,
         )
 
@@ -145,7 +138,7 @@ class ProvingEngine(rpc.ProvingEngineServicer):
 
     def _gpu(self, device: DeviceHandle) -> pb.GPUStatus:
         running = self._jobs.running_on(device.id)
-        first = running[min(running)] if running else None
+        first = running[min(running)][0] if running else None
         capacity = int(device.info.get("capacity", 0))
         return pb.GPUStatus(
             ordinal=int(device.id.partition(":")[2] or 0),

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, astuple
+from dataclasses import asdict, astuple, fields
 from typing import Any
 
 from cuzk_engine import native
-from cuzk_engine.daemon.runtime import HostUse, KeyState, Order, Outcome, PlanResult, Progress
+from cuzk_engine.client.types import MemoryPlanInfo, PlanChoice
+from cuzk_engine.daemon.runtime import HostUse, KeyState, Order, Outcome, Progress
 from cuzk_engine.devices.arena import host_budget
 from cuzk_engine.devices.base import CancelToken, Device, DeviceInfo, EventSink, Owner
 from cuzk_engine.devices.host import HostMemory
 from cuzk_engine.devices.select import open_device
 from cuzk_engine.errors import CuzkError
 from cuzk_engine.formats.source import FileIdentity
-from cuzk_engine.formats.zkey import ZKey
-from cuzk_engine.groth16.plan import CircuitSizes
 from cuzk_engine.key_tiers import KeyTiers
 from cuzk_engine.keys import KeyCache
 from cuzk_engine.runner import Evaluation, PipelineSettings, Prestage, Residency, Runner
@@ -65,8 +64,8 @@ class RunnerRuntime:
         outcome = self._runner.prove(
             order.key_path,
             order.witness_path,
-            Owner(order.job, 0, order.worker),
-            pipeline_settings(order.settings),
+            Owner(order.job, order.partition, order.worker),
+            pipeline_settings(order.settings, order.reduced),
             progress,
             cancel,
         )
@@ -84,11 +83,12 @@ class RunnerRuntime:
     def host_use(self) -> HostUse:
         return HostUse(self._host.pool().pinned, self._host.budget)
 
-    def plan(self, key_path: str, settings: Mapping[str, str]) -> PlanResult:
-        plan = self._runner.plan(CircuitSizes.of(ZKey.open(key_path)), pipeline_settings(settings))
-        capacity = self._device.info.capacity
-        by_purpose = {str(purpose): nbytes for purpose, nbytes in plan.by_purpose.items()}
-        return PlanResult(capacity, plan.peak, plan.peak <= capacity, by_purpose)
+    def plan(self, key_path: str, settings: Mapping[str, str], workers: int) -> MemoryPlanInfo:
+        report = self._runner.report(key_path, pipeline_settings(settings), workers)
+        values = {item.name: getattr(report, item.name) for item in fields(MemoryPlanInfo)}
+        names = [item.name for item in fields(PlanChoice)]
+        values["choices"] = tuple(PlanChoice(**{name: getattr(c, name) for name in names}) for c in report.choices)
+        return MemoryPlanInfo(**values)
 
     def close(self) -> None:
         self._runner.release_caches()
@@ -96,10 +96,13 @@ class RunnerRuntime:
         self._host.close()
 
 
-def pipeline_settings(texts: Mapping[str, str]) -> PipelineSettings:
-    return PipelineSettings(
-        prestage=Prestage(texts["pipeline.prestage"]),
-        double_buffer=texts["pipeline.double_buffer"] == "true",
-        evaluate=Evaluation(texts["pipeline.evaluate"]),
-        residency=Residency(texts["srs.residency"]),
-    )
+def pipeline_settings(texts: Mapping[str, str], reduced: int = 0) -> PipelineSettings:
+    values: dict[str, Any] = {
+        "prestage": Prestage(texts["pipeline.prestage"]),
+        "double_buffer": texts["pipeline.double_buffer"] == "true",
+        "evaluate": Evaluation(texts["pipeline.evaluate"]),
+        "residency": Residency(texts["srs.residency"]),
+    }
+    if reduced:
+        values["reduced"] = reduced
+    return PipelineSettings(**values)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from cuzk_engine.client.types import MemoryPlanInfo
 from cuzk_engine.devices.base import CancelToken, DeviceInfo, EventSink
 
 _TEST_VARIABLE: Final = "CUZK_TEST_RUNTIME"
@@ -22,8 +23,9 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One job for one worker. ``key_identity``: the state of the key file when the job was accepted (device, inode,
-    size, mtime, ctime). ``settings``: the pipeline's settings as texts."""
+    """One partition of a job for one worker. ``key_identity``: the state of the key file when the job was accepted
+    (device, inode, size, mtime, ctime). ``settings``: the pipeline's settings as texts. ``partition`` of
+    ``partitions``, from 0. ``reduced``: how many steps of the degraded modes to begin with, since memory was short."""
 
     job: str
     worker: int
@@ -31,6 +33,9 @@ class Order:
     key_identity: tuple[int, ...]
     witness_path: str
     settings: Mapping[str, str]
+    partition: int = 0
+    partitions: int = 1
+    reduced: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +67,6 @@ class HostUse:
     budget: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PlanResult:
-    capacity: int
-    peak: int
-    fits: bool
-    by_purpose: dict[str, int]
-
-
 class DeviceRuntime(Protocol):
     """Every method may be called from several threads at once, and raises CuzkError for what a user can understand."""
 
@@ -92,7 +89,9 @@ class DeviceRuntime(Protocol):
 
     def host_use(self) -> HostUse: ...
 
-    def plan(self, key_path: str, settings: Mapping[str, str]) -> PlanResult: ...
+    def plan(self, key_path: str, settings: Mapping[str, str], workers: int) -> MemoryPlanInfo:
+        """What proofs with this key need when ``workers`` of them run at once. Quick: asked while settings change."""
+        ...
 
     def close(self) -> None: ...
 

@@ -11,20 +11,23 @@ from cuzk_engine.client.convert import (
     circuit_to_wire,
     identity_to_wire,
     job_to_wire,
+    plan_to_wire,
     priority_from_wire,
     setting_to_wire,
 )
-from cuzk_engine.client.types import Priority
+from cuzk_engine.client.types import CircuitInfo, Priority
 from cuzk_engine.daemon.answering import streaming, unary
 from cuzk_engine.daemon.files import check_witness_file
 from cuzk_engine.daemon.jobs import new_job_id
+from cuzk_engine.daemon.planning import plan
+from cuzk_engine.daemon.records import CircuitRecord, JobRecord, Partition
 from cuzk_engine.daemon.refusal import Reason, RefusedError
-from cuzk_engine.daemon.store import CircuitRecord, JobRecord
 from cuzk_engine.daemon.supervisor import Supervisor
 from cuzk_engine.proto import engine_v1_pb2 as pb
 from cuzk_engine.proto import engine_v1_pb2_grpc as rpc
 
 _MAX_LABEL = 200
+_MAX_PARTITIONS = 4096
 
 
 class CircuitsService(rpc.CircuitsServicer):
@@ -56,11 +59,15 @@ class JobsService(rpc.JobsServicer):
     async def Submit(self, request: Any, context: Any) -> pb.Job:  # noqa: N802
         known = self._jobs.find_request(request.request_id)
         if known is None:
-            circuit, priority = await self._look_at(request)
-            path = self._supervisor.allowed.check(request.witness_path)
-            info = circuit.info
-            await asyncio.to_thread(check_witness_file, path, info.key_path, info.curve, info.n_vars)
-            known = self._jobs.accept(_job(new_job_id(), request, circuit, priority, path))
+            circuit, priority, device = await self._look_at(request)
+            given = [request.witness_path, *request.more_witness_paths]
+            if len(given) > _MAX_PARTITIONS:
+                raise RefusedError(
+                    Reason.INVALID_ARGUMENT, f"the job has {len(given):,} witnesses, may have {_MAX_PARTITIONS:,}"
+                )
+            witnesses = [self._supervisor.allowed.check(path) for path in given]
+            await asyncio.to_thread(_check_witnesses, witnesses, circuit.info)
+            known = self._jobs.accept(_job(new_job_id(), request, circuit, priority, witnesses, device))
         return job_to_wire(self._jobs.info(known))
 
     @unary
@@ -73,9 +80,13 @@ class JobsService(rpc.JobsServicer):
         known = self._jobs.find_request(request.request_id)
         if known is not None:
             return job_to_wire(self._jobs.info(known))
-        if request.witness_path:
-            raise RefusedError(Reason.INVALID_ARGUMENT, "witness_path must be empty in SubmitStream")
-        circuit, priority = await self._look_at(request)
+        if request.witness_path or request.more_witness_paths:
+            raise RefusedError(
+                Reason.INVALID_ARGUMENT,
+                "SubmitStream carries the one witness of a job itself: witness_path and more_witness_paths must be "
+                "empty; Submit takes several by their paths",
+            )
+        circuit, priority, device = await self._look_at(request)
         job_id = new_job_id()
         path = await self._spool(job_id, messages, circuit)
         accepted = None
@@ -84,7 +95,7 @@ class JobsService(rpc.JobsServicer):
             await asyncio.to_thread(
                 check_witness_file, path, info.key_path, info.curve, info.n_vars, "the streamed witness"
             )
-            accepted = self._jobs.accept(_job(job_id, request, circuit, priority, path, spooled=True))
+            accepted = self._jobs.accept(_job(job_id, request, circuit, priority, [path], device, spooled=True))
         finally:
             if accepted is None or accepted.id != job_id:  # refused, or the same request came twice at once
                 self._supervisor.spool.remove(path)
@@ -112,15 +123,22 @@ class JobsService(rpc.JobsServicer):
     @unary
     async def Fetch(self, request: Any, context: Any) -> pb.Proof:  # noqa: N802
         job = self._jobs.get(request.id)
-        proof_json, public_json = self._jobs.proof(job)
-        return pb.Proof(proof_json=proof_json, public_json=public_json, curve=job.curve)
+        proofs = self._jobs.proofs(job)
+        parts = [pb.PartitionProof(proof_json=proof, public_json=public) for proof, public in proofs]
+        return pb.Proof(
+            proof_json=proofs[0][0],
+            public_json=proofs[0][1],
+            curve=job.curve,
+            partitions=parts if len(parts) > 1 else (),
+        )
 
     @unary
     async def Cancel(self, request: Any, context: Any) -> pb.CancelResponse:  # noqa: N802
         return pb.CancelResponse(was_running=self._jobs.cancel(request.id))
 
-    async def _look_at(self, request: Any) -> tuple[CircuitRecord, Priority]:
-        """The circuit and the priority of a request. Raises CuzkError for one that cannot be run."""
+    async def _look_at(self, request: Any) -> tuple[CircuitRecord, Priority, str]:
+        """The circuit, the priority and the wanted device ("": any) of a request. Raises CuzkError for one that cannot
+        be run."""
         if self._jobs.draining:
             raise RefusedError(Reason.FAILED_PRECONDITION, "the engine is draining: it takes no new jobs")
         priority = priority_from_wire(request.priority)
@@ -130,17 +148,18 @@ class JobsService(rpc.JobsServicer):
             )
         if len(request.label) > _MAX_LABEL:
             raise RefusedError(Reason.INVALID_ARGUMENT, f"a label may have {_MAX_LABEL} characters")
-        self._check_device(request.device)
+        device = self._wanted_device(request.device)
         match request.WhichOneof("circuit"):
             case "circuit_id":
-                return await self._supervisor.circuits.find(request.circuit_id), priority
+                return await self._supervisor.circuits.find(request.circuit_id), priority, device
             case "key_path":
-                return await self._supervisor.circuits.register(request.key_path), priority
+                return await self._supervisor.circuits.register(request.key_path), priority, device
         raise RefusedError(Reason.INVALID_ARGUMENT, "a job needs circuit_id or key_path")
 
-    def _check_device(self, name: str) -> None:
+    def _wanted_device(self, name: str) -> str:
         devices = self._supervisor.devices
-        wanted = [device for device in devices if name in ("", "auto", device.id)]
+        found = self._supervisor.find_device(name)
+        wanted = devices if name in ("", "auto") else [found] if found is not None else []
         if not wanted:
             known = ", ".join(device.id for device in devices)
             raise RefusedError(
@@ -148,6 +167,7 @@ class JobsService(rpc.JobsServicer):
             )
         if all(device.state == "failed" for device in wanted):
             raise RefusedError(Reason.FAILED_PRECONDITION, f"device {wanted[0].id} does not start: {wanted[0].reason}")
+        return found.id if found is not None else ""
 
     async def _spool(self, job_id: str, messages: AsyncIterator[Any], circuit: CircuitRecord) -> str:
         """Writes the streamed bytes to a file of the spool; removes it when anything goes wrong."""
@@ -190,7 +210,7 @@ class TelemetryService(rpc.TelemetryServicer):
         hub = self._supervisor.hub
         reader, history, ledger = hub.subscribe(request.history_ns)
         try:
-            yield self._supervisor.first_batch(ledger)
+            yield self._supervisor.first_batch(ledger, history)
             for batch in history:
                 yield batch
             while True:
@@ -218,20 +238,7 @@ class ControlService(rpc.ControlServicer):
 
     @unary
     async def Plan(self, request: Any, context: Any) -> pb.MemoryPlan:  # noqa: N802
-        supervisor = self._supervisor
-        if request.circuit_id:
-            path = (await supervisor.circuits.find(request.circuit_id)).info.key_path
-        else:
-            path = supervisor.allowed.check(request.key_path)
-        name = request.device
-        device = supervisor.devices[0] if name in ("", "auto") else supervisor.find_device(name)
-        if device is None:
-            raise RefusedError(Reason.INVALID_ARGUMENT, f"device {name!r} is not in use by this engine")
-        plan = await device.call("plan", path=path, settings=supervisor.pipeline_texts())
-        rows = (pb.MemoryByPurpose(device=device.id, purpose=p, bytes=n) for p, n in plan["by_purpose"].items())
-        return pb.MemoryPlan(
-            device=device.id, capacity=plan["capacity"], peak=plan["peak"], fits=plan["fits"], by_purpose=rows
-        )
+        return plan_to_wire(await plan(self._supervisor, request))
 
     @unary
     async def Drain(self, request: Any, context: Any) -> pb.DrainResponse:  # noqa: N802
@@ -239,7 +246,7 @@ class ControlService(rpc.ControlServicer):
         timeout = request.timeout_ms / 1000 if request.timeout_ms else None
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._supervisor.jobs.drained(), timeout)
-        return pb.DrainResponse(drained=self._supervisor.jobs.running == 0)
+        return pb.DrainResponse(drained=self._supervisor.jobs.is_idle)
 
     @unary
     async def Shutdown(self, request: Any, context: Any) -> pb.ShutdownResponse:  # noqa: N802
@@ -248,8 +255,20 @@ class ControlService(rpc.ControlServicer):
         return pb.ShutdownResponse()
 
 
+def _check_witnesses(paths: list[str], circuit: CircuitInfo) -> None:
+    for path in paths:
+        check_witness_file(path, circuit.key_path, circuit.curve, circuit.n_vars)
+
+
 def _job(
-    job_id: str, request: Any, circuit: CircuitRecord, priority: Priority, witness: str, *, spooled: bool = False
+    job_id: str,
+    request: Any,
+    circuit: CircuitRecord,
+    priority: Priority,
+    witnesses: list[str],
+    wanted_device: str,
+    *,
+    spooled: bool = False,
 ) -> JobRecord:
     return JobRecord(
         id=job_id,
@@ -260,8 +279,8 @@ def _job(
         label=request.label,
         key_path=circuit.info.key_path,
         key_identity=circuit.identity,
-        witness_path=witness,
         spooled=spooled,
-        wanted_device="" if request.device == "auto" else request.device,
+        wanted_device=wanted_device,
         priority=priority,
+        parts=[Partition(number, path) for number, path in enumerate(witnesses)],
     )

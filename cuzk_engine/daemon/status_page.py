@@ -14,9 +14,8 @@ from typing import Any, Final
 
 from cuzk_engine.client.address import Address
 from cuzk_engine.client.instance import is_taken, taken_message
-from cuzk_engine.client.types import JobState
 from cuzk_engine.daemon.metrics import Metrics
-from cuzk_engine.daemon.store import JobRecord
+from cuzk_engine.daemon.records import JobRecord, Partition, PartitionState, PhaseSums
 from cuzk_engine.daemon.supervisor import Supervisor
 from cuzk_engine.errors import DaemonError
 
@@ -114,7 +113,7 @@ class StatusPage:
 
 
 def status_document(supervisor: Supervisor) -> dict[str, Any]:
-    """The reference's document. A job is one partition here; what this engine does not have is 0 or empty."""
+    """The reference's document; what this engine does not have is 0 or empty."""
     jobs = supervisor.jobs
     now = time.time_ns()
     recent = [
@@ -123,26 +122,28 @@ def status_document(supervisor: Supervisor) -> dict[str, Any]:
     capacity = sum(int(device.info.get("capacity", 0)) for device in supervisor.devices)
     used = sum(supervisor.hub.memory(device.id) for device in supervisor.devices)
     names = {circuit.key_path: circuit for circuit in supervisor.circuits.list()}
+    states = [part.state for device in supervisor.devices for _, part in jobs.running_on(device.id).values()]
+    active = states.count(PartitionState.SYNTHESIZING)
     workers = []
     for number, device in enumerate(supervisor.devices):
         running = jobs.running_on(device.id)
         for worker in range(device.workers):
-            job = running.get(worker)
+            job, part = running.get(worker, (None, None))
             workers.append(
                 {
                     "worker_id": worker,
                     "gpu_ordinal": number,
                     "state": "proving" if job else "idle",
                     "current_job": job.id if job else None,
-                    "current_partition": 0 if job else None,
-                    "busy_secs": (now - job.started_unix_ns) / 1e9 if job else 0.0,
+                    "current_partition": part.number if part else None,
+                    "busy_secs": (now - part.started_unix_ns) / 1e9 if part else 0.0,
                 }
             )
     return {
         "uptime_secs": supervisor.uptime_seconds,
         "memory": {"total_bytes": capacity, "used_bytes": used, "available_bytes": max(0, capacity - used)},
-        "synthesis": {"max_concurrent": sum(device.workers for device in supervisor.devices), "active": jobs.running},
-        "pipelines": [_pipeline(job, now) for job in recent],
+        "synthesis": {"max_concurrent": sum(device.workers for device in supervisor.devices), "active": active},
+        "pipelines": [_pipeline(job, jobs.parts(job), now) for job in recent],
         "gpu_workers": workers,
         "allocations": {
             "srs": [
@@ -166,8 +167,8 @@ def status_document(supervisor: Supervisor) -> dict[str, Any]:
             "queue_depth": jobs.queued,
         },
         "buffers": {
-            "synth_in_flight": jobs.running,
-            "provers_in_flight": jobs.running,
+            "synth_in_flight": active,
+            "provers_in_flight": states.count(PartitionState.GPU),
             "aux_in_flight": 0,
             "shells_in_flight": 0,
             "pending_handles": 0,
@@ -175,32 +176,24 @@ def status_document(supervisor: Supervisor) -> dict[str, Any]:
     }
 
 
-def _pipeline(job: JobRecord, now: int) -> dict[str, Any]:
-    phases = {phase.name: phase.nanoseconds // 10**6 for phase in job.phases}
-    states = {
-        JobState.QUEUED: "pending",
-        JobState.COMPLETED: "done",
-        JobState.FAILED: "failed",
-        JobState.CANCELLED: "failed",
-    }
-    state = states.get(job.state) or (
-        "synthesizing" if job.phase in ("load_key", "read_witness", "evaluate", "") else "gpu"
-    )
-    synthesis = phases.get("read_witness", 0) + phases.get("evaluate", 0)
+def _pipeline(job: JobRecord, parts: list[Partition], now: int) -> dict[str, Any]:
     return {
         "job_id": job.request_id or job.id,
         "proof_kind": job.kind,
         "started_secs_ago": (now - (job.started_unix_ns or job.submitted_unix_ns)) / 1e9,
         "total_partitions": job.partitions,
         "partitions_done": job.partitions_done,
-        "partitions": [
-            {
-                "index": 0,
-                "state": state,
-                "synth_ms": synthesis if phases else None,
-                "gpu_ms": sum(phases.values()) - synthesis if phases else None,
-            }
-        ],
+        "partitions": [_partition(part) for part in parts],
+    }
+
+
+def _partition(part: Partition) -> dict[str, Any]:
+    took = PhaseSums.of(part.phases) if part.phases else None
+    return {
+        "index": part.number,
+        "state": part.state,
+        "synth_ms": took.synthesis if took else None,
+        "gpu_ms": took.device if took else None,
     }
 
 

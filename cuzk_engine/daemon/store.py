@@ -1,6 +1,6 @@
 """Jobs and circuits in one SQLite file: what is in it was accepted, and survives any crash.
 
-One thread uses it. Proofs and public signals are kept with their job; a witness never is, only its path.
+One thread uses it. Proofs and public signals are kept with their partition; a witness never is, only its path.
 """
 
 from __future__ import annotations
@@ -9,16 +9,17 @@ import contextlib
 import json
 import os
 import sqlite3
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Final
 
 from cuzk_engine.client.types import CircuitInfo, JobState, PhaseTime, Priority
+from cuzk_engine.daemon.records import CircuitRecord, JobRecord, Partition, PartitionState
 from cuzk_engine.errors import CuzkError
 from cuzk_engine.paths import ensure_private
 
-_SCHEMA_VERSION: Final = 1
+_SCHEMA_VERSION: Final = 2
 _TOMBSTONES: Final = 100_000  # ids of dropped jobs that are still told apart from unknown ones
 
 _SCHEMA: Final = """
@@ -29,62 +30,23 @@ CREATE TABLE jobs (
     state TEXT NOT NULL,
     submitted_unix_ns INTEGER NOT NULL,
     finished_unix_ns INTEGER NOT NULL,
-    body TEXT NOT NULL,
-    proof_json TEXT NOT NULL DEFAULT '',
-    public_json TEXT NOT NULL DEFAULT ''
+    body TEXT NOT NULL
 );
 CREATE INDEX jobs_by_state ON jobs (state, finished_unix_ns);
 CREATE TABLE expired (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE);
 CREATE TABLE circuits (id TEXT PRIMARY KEY, body TEXT NOT NULL);
 """
 
-CIRCUIT_KIND: Final = "circom"
-"""The kind of a job that proves a registered circuit; other kinds are those of cuzk.v1."""
-
-
-@dataclass(slots=True, eq=False)
-class JobRecord:
-    """A job. ``order`` grows with each accepted job; ``suspect``: a device process died while it ran, so the next
-    time it runs alone."""
-
-    id: str
-    kind: str = CIRCUIT_KIND
-    request_id: str = ""
-    circuit_id: str = ""
-    circuit_name: str = ""
-    curve: str = ""
-    label: str = ""
-    key_path: str = ""
-    key_identity: tuple[int, ...] = ()
-    witness_path: str = ""
-    spooled: bool = False
-    wanted_device: str = ""
-    state: JobState = JobState.QUEUED
-    priority: Priority = Priority.NORMAL
-    order: int = 0
-    phase: str = ""
-    progress: float = 0.0
-    device: str = ""
-    partitions: int = 1
-    partitions_done: int = 0
-    error: str = ""
-    submitted_unix_ns: int = 0
-    started_unix_ns: int = 0
-    finished_unix_ns: int = 0
-    last_activity_unix_ns: int = 0
-    phases: list[PhaseTime] = field(default_factory=list)
-    attempts: int = 0
-    suspect: bool = False
-    alone: bool = False  # runs with no other job on its device: memory was short, or it is suspect
-    cancelling: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class CircuitRecord:
-    """A registered key: what the client sees and the state of the file when it was looked at."""
-
-    info: CircuitInfo
-    identity: tuple[int, ...]  # device, inode, size, mtime, ctime
+_PARTITIONS: Final = """
+CREATE TABLE partitions (
+    job INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    body TEXT NOT NULL,
+    proof_json TEXT NOT NULL DEFAULT '',
+    public_json TEXT NOT NULL DEFAULT '',
+    PRIMARY KEY (job, number)
+)
+"""
 
 
 class Store:
@@ -113,20 +75,35 @@ class Store:
     # ---- jobs ----
 
     def insert(self, job: JobRecord) -> None:
-        """Accepts a job and gives it its ``order``. Raises sqlite3.Error; nothing is kept then."""
-        cursor = self._database.execute(
-            "INSERT INTO jobs (id, request_id, state, submitted_unix_ns, finished_unix_ns, body) "
-            "VALUES (?, ?, ?, ?, ?, ?)",
-            (job.id, job.request_id or None, job.state, job.submitted_unix_ns, job.finished_unix_ns, _job_body(job)),
-        )
-        job.order = cursor.lastrowid or 0
+        """Accepts a job with its partitions and gives it its ``order``. Raises sqlite3.Error; nothing is kept then."""
+        values = (job.id, job.request_id or None, job.state, job.submitted_unix_ns, job.finished_unix_ns)
+        with self._transaction():
+            cursor = self._database.execute(
+                "INSERT INTO jobs (id, request_id, state, submitted_unix_ns, finished_unix_ns, body) "
+                "VALUES (?, ?, ?, ?, ?, ?)",
+                (*values, _job_body(job)),
+            )
+            order = cursor.lastrowid or 0
+            self._database.executemany(
+                "INSERT INTO partitions (job, number, body) VALUES (?, ?, ?)",
+                [(order, part.number, _partition_body(part)) for part in job.parts],
+            )
+        job.order = order
 
-    def update(self, job: JobRecord, proof_json: str | None = None, public_json: str | None = None) -> None:
-        self._database.execute(
-            "UPDATE jobs SET state = ?, finished_unix_ns = ?, body = ?, proof_json = coalesce(?, proof_json), "
-            "public_json = coalesce(?, public_json) WHERE id = ?",
-            (job.state, job.finished_unix_ns, _job_body(job), proof_json, public_json, job.id),
-        )
+    def update(self, job: JobRecord, parts: Iterable[Partition] = ()) -> None:
+        """Writes a job and some of its partitions, with their proofs where they have any. Raises sqlite3.Error;
+        nothing is written then."""
+        with self._transaction():
+            self._database.execute(
+                "UPDATE jobs SET state = ?, finished_unix_ns = ?, body = ? WHERE number = ?",
+                (job.state, job.finished_unix_ns, _job_body(job), job.order),
+            )
+            for part in parts:
+                self._database.execute(
+                    "UPDATE partitions SET body = ?, proof_json = coalesce(?, proof_json), "
+                    "public_json = coalesce(?, public_json) WHERE job = ? AND number = ?",
+                    (_partition_body(part), *(part.proof or (None, None)), job.order, part.number),
+                )
 
     def get(self, job_id: str) -> JobRecord | None:
         return self._one("SELECT number, body FROM jobs WHERE id = ?", job_id)
@@ -134,17 +111,33 @@ class Store:
     def by_request(self, request_id: str) -> JobRecord | None:
         return self._one("SELECT number, body FROM jobs WHERE request_id = ?", request_id)
 
-    def proof(self, job_id: str) -> tuple[str, str]:
-        """proof.json and public.json; empty texts for a job without them."""
-        row = self._database.execute("SELECT proof_json, public_json FROM jobs WHERE id = ?", (job_id,)).fetchone()
-        return (row[0], row[1]) if row else ("", "")
+    def proofs(self, job: JobRecord) -> dict[int, tuple[str, str]]:
+        """Number of the partition → proof.json and public.json, of those that are done."""
+        rows = self._database.execute(
+            "SELECT number, proof_json, public_json FROM partitions WHERE job = ? AND proof_json != '' ORDER BY number",
+            (job.order,),
+        )
+        return {number: (proof, public) for number, proof, public in rows}
+
+    def partitions(self, job: JobRecord) -> list[Partition]:
+        """In order."""
+        rows = self._database.execute(
+            "SELECT body FROM partitions WHERE job = ? ORDER BY number", (job.order,)
+        ).fetchall()
+        try:
+            return [_partition_from(body) for (body,) in rows]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise self._damaged(f"job number {job.order}") from error
 
     def unfinished(self) -> list[JobRecord]:
-        """Queued and running jobs, in the order in which they were accepted."""
+        """Queued and running jobs with their partitions, in the order in which they were accepted."""
         rows = self._database.execute(
             "SELECT number, body FROM jobs WHERE state IN (?, ?) ORDER BY number", (JobState.QUEUED, JobState.RUNNING)
         )
-        return [self._job(number, body) for number, body in rows]
+        jobs = [self._job(number, body) for number, body in rows]
+        for job in jobs:
+            job.parts = self.partitions(job)
+        return jobs
 
     def newest(self, limit: int) -> list[JobRecord]:
         rows = self._database.execute("SELECT number, body FROM jobs ORDER BY number DESC LIMIT ?", (limit,))
@@ -155,12 +148,13 @@ class Store:
         ended = (JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED)
         with self._transaction():
             rows = self._database.execute(
-                "SELECT id FROM jobs WHERE state IN (?, ?, ?) AND (finished_unix_ns < ? OR number NOT IN ("
+                "SELECT id, number FROM jobs WHERE state IN (?, ?, ?) AND (finished_unix_ns < ? OR number NOT IN ("
                 "SELECT number FROM jobs WHERE state IN (?, ?, ?) ORDER BY finished_unix_ns DESC LIMIT ?))",
                 (*ended, before_unix_ns, *ended, keep),
             ).fetchall()
-            self._database.executemany("INSERT OR IGNORE INTO expired (id) VALUES (?)", rows)
-            self._database.executemany("DELETE FROM jobs WHERE id = ?", rows)
+            self._database.executemany("INSERT OR IGNORE INTO expired (id) VALUES (?)", [(row[0],) for row in rows])
+            self._database.executemany("DELETE FROM partitions WHERE job = ?", [(row[1],) for row in rows])
+            self._database.executemany("DELETE FROM jobs WHERE number = ?", [(row[1],) for row in rows])
             self._database.execute(
                 "DELETE FROM expired WHERE number <= (SELECT max(number) FROM expired) - ?", (_TOMBSTONES,)
             )
@@ -190,16 +184,35 @@ class Store:
 
     def _prepare(self) -> None:
         (version,) = self._database.execute("PRAGMA user_version").fetchone()
-        if version == 0:
-            with self._transaction():
-                for statement in _SCHEMA.split(";"):
-                    self._database.execute(statement)
-                self._database.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
-        elif version != _SCHEMA_VERSION:
+        if version not in (0, 1, _SCHEMA_VERSION):
             raise CuzkError(
                 f"{self._path}: the job store has version {version}, this build knows {_SCHEMA_VERSION}: "
                 "use the build that wrote it, or move the file away"
             )
+        if version == _SCHEMA_VERSION:
+            return
+        with self._transaction():
+            if version == 0:
+                for statement in _SCHEMA.split(";"):
+                    self._database.execute(statement)
+            self._database.execute(_PARTITIONS)
+            if version == 1:
+                self._divide_jobs()
+            self._database.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+
+    def _divide_jobs(self) -> None:
+        """From version 1, in which a job had one witness and its proof beside it."""
+        rows = self._database.execute("SELECT number, body, proof_json, public_json FROM jobs").fetchall()
+        for number, body, proof, public in rows:
+            try:
+                part = _partition_of_version_1(json.loads(body))
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise self._damaged(f"job number {number}") from error
+            self._database.execute(
+                "INSERT INTO partitions VALUES (?, 0, ?, ?, ?)", (number, _partition_body(part), proof, public)
+            )
+        self._database.execute("ALTER TABLE jobs DROP COLUMN proof_json")
+        self._database.execute("ALTER TABLE jobs DROP COLUMN public_json")
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -226,17 +239,51 @@ class Store:
 
 
 def _job_body(job: JobRecord) -> str:
-    document = asdict(job)
-    del document["order"]
-    return json.dumps(document)
+    skipped = ("order", "parts")
+    document = {item.name: getattr(job, item.name) for item in fields(JobRecord) if item.name not in skipped}
+    return json.dumps({**document, "phases": [asdict(phase) for phase in job.phases]})
 
 
 def _job_from(number: int, body: str) -> JobRecord:
-    document = json.loads(body)
-    known = {item.name for item in fields(JobRecord)}
-    values: dict[str, Any] = {name: value for name, value in document.items() if name in known}
+    values = _known(JobRecord, json.loads(body))
     values["state"] = JobState(values["state"])
     values["priority"] = Priority(values["priority"])
-    values["phases"] = [PhaseTime(**phase) for phase in document["phases"]]
+    values["phases"] = [PhaseTime(**phase) for phase in values["phases"]]
     values["key_identity"] = tuple(values["key_identity"])
-    return JobRecord(**values, order=number)
+    return JobRecord(**values, order=number, parts=[])
+
+
+def _partition_body(part: Partition) -> str:
+    document = asdict(part)
+    del document["proof"]
+    return json.dumps(document)
+
+
+def _partition_from(body: str) -> Partition:
+    values = _known(Partition, json.loads(body))
+    values["state"] = PartitionState(values["state"])
+    values["phases"] = [PhaseTime(**phase) for phase in values["phases"]]
+    return Partition(**values)
+
+
+def _partition_of_version_1(job: dict[str, Any]) -> Partition:
+    states = {
+        JobState.QUEUED: PartitionState.PENDING,
+        JobState.RUNNING: PartitionState.GPU,
+        JobState.COMPLETED: PartitionState.DONE,
+    }
+    return Partition(
+        witness_path=job["witness_path"],
+        state=states.get(JobState(job["state"]), PartitionState.FAILED),
+        device=job["device"],
+        attempts=job["attempts"],
+        deaths=max(0, job["attempts"] - 1) if job["suspect"] else 0,
+        alone=job["suspect"],
+        phases=[PhaseTime(**phase) for phase in job["phases"]],
+    )
+
+
+def _known(record: type[Any], document: dict[str, Any]) -> dict[str, Any]:
+    """What this build knows of a document; one of a later build may hold more."""
+    names = {item.name for item in fields(record)}
+    return {name: value for name, value in document.items() if name in names}

@@ -8,7 +8,7 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,31 +19,45 @@ from cuzk_engine.config import Change, Settings
 from cuzk_engine.daemon.channel import Message
 from cuzk_engine.daemon.circuits import Circuits
 from cuzk_engine.daemon.device_handle import DeviceHandle
+from cuzk_engine.daemon.device_names import DeviceNames
 from cuzk_engine.daemon.diagnosing import SETTINGS as DIAGNOSED_KEYS
 from cuzk_engine.daemon.diagnosing import Diagnosing
 from cuzk_engine.daemon.files import AllowedPaths, Spool
+from cuzk_engine.daemon.incidents import SECONDS, Incidents, since_of
 from cuzk_engine.daemon.jobs import JobManager
 from cuzk_engine.daemon.log import DaemonLog
+from cuzk_engine.daemon.records import Fault, JobRecord
 from cuzk_engine.daemon.runtime import HostUse, KeyState
-from cuzk_engine.daemon.store import JobRecord, Store
+from cuzk_engine.daemon.scheduler import Policy
+from cuzk_engine.daemon.store import Store
 from cuzk_engine.daemon.timeline import Timeline
-from cuzk_engine.devices.select import check_name, usable_cards
-from cuzk_engine.errors import CuzkError, DaemonError, SettingError
-from cuzk_engine.events import EventBatch, Incident, LogLine, Mark
+from cuzk_engine.errors import DaemonError
+from cuzk_engine.events import EventBatch, Holding, Incident, LogLine, Mark, Picture
 from cuzk_engine.proto import engine_v1_pb2 as pb
-from cuzk_engine.settings import TABLE, WORKERS_KEY, value_text
-from cuzk_engine.telemetry.columns import encode_events
+from cuzk_engine.settings import PIPELINE_KEYS, TABLE, WORKERS_KEY, value_text
+from cuzk_engine.telemetry.columns import decode_events, encode_events
 from cuzk_engine.telemetry.hub import Hub
 from cuzk_engine.telemetry.sampler import HostSampler
 from cuzk_engine.units import parse_duration
 
 log = logging.getLogger("cuzk")
 
-PIPELINE_KEYS: Final = ("pipeline.prestage", "pipeline.double_buffer", "pipeline.evaluate", "srs.residency")
+_PROCESS_KEYS: Final = frozenset(
+    {
+        "cpu.arena",
+        "gpus.gpu_threads",
+        "synthesis.threads",
+        "memory.total_budget",
+        "memory.safety_margin",
+        "memory.eviction_min_idle",
+    }
+)
+_PLAN_KEYS: Final = frozenset({*PIPELINE_KEYS, "cpu.arena", "memory.total_budget", "memory.safety_margin"})
 _FLUSH_SECONDS: Final = 0.05
 _SAMPLE_SECONDS: Final = 0.5
 _HOUSEKEEPING_SECONDS: Final = 2.0
 _LOG_BACKLOG: Final = 2000
+_SAME_FAULT_NS: Final = 5 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +84,17 @@ class Supervisor:
         self.spool = Spool()
         self.jobs = JobManager(
             store,
-            aging_ns=parse_duration(settings.text("scheduler.aging")),
+            policy=Policy.of(settings),
             changed=self._job_changed,
             settle=self._job_settled,
         )
+        self.incidents = Incidents(paths.data_dir() / "incidents")
+        self._names = DeviceNames.of_machine()
         self.devices = [
             DeviceHandle(name, self._device_options, self, self.pipeline_texts, self._workers_of)
-            for name in choose_devices(settings)
+            for name in self._names.choose(settings.texts("gpus.devices"))
         ]
+        settings.rename_devices(self._names.by_device(settings.device_workers))
         self.state_changed = asyncio.Event()  # replaced with each change
         self.stop_requested = asyncio.Event()
         self.stop_now = asyncio.Event()
@@ -86,8 +103,6 @@ class Supervisor:
         self._diagnosing = Diagnosing(
             lambda: {key: value_text(self.settings.values[key]) for key in DIAGNOSED_KEYS}, self._device_facts
         )
-        self.loaded_keys: dict[str, KeyState] = {}  # by path, as the device processes last said
-        self.host_use = HostUse()  # of all device processes together
         self._samplers: dict[str, HostSampler] = {}
         self._background_tasks: set[asyncio.Task[None]] = set()
         self._tasks: list[asyncio.Task[None]] = []
@@ -103,6 +118,7 @@ class Supervisor:
         """Takes over stored jobs and starts the device processes."""
         self._log.send_to(self._log_line)
         self.mark("daemon", f"daemon started, build {self.birth.build}")
+        self.incidents.load()
         self.jobs.recover()
         self.spool.clean(self.jobs.spooled())
         for device in self.devices:
@@ -184,7 +200,8 @@ class Supervisor:
 
     def apply_settings(self, changes: list[tuple[str, str, str]]) -> None:
         """All or nothing. Raises SettingError."""
-        made = self.settings.apply(changes, [device.id for device in self.devices])
+        named = [(key, value, self._id_of(device)) for key, value, device in changes]
+        made = self.settings.apply(named, [device.id for device in self.devices])
         for change in made:
             log.info("setting changed: %s%s", change.text, f" on {change.device}" if change.device else "")
             self._take_effect(change)
@@ -197,21 +214,33 @@ class Supervisor:
         return {key: value_text(self.settings.values[key]) for key in PIPELINE_KEYS}
 
     def find_device(self, name: str) -> DeviceHandle | None:
-        return next((device for device in self.devices if device.id == name), None)
+        """By any of its names."""
+        found = self._id_of(name)
+        return next((device for device in self.devices if device.id == found), None)
 
-    async def refresh_keys(self) -> None:
-        """Asks the device processes which keys they have loaded."""
-        keys: list[KeyState] = []
-        uses: list[HostUse] = []
-        for device in self.devices:
+    @property
+    def loaded_keys(self) -> dict[str, KeyState]:
+        """By path, as the device processes last said."""
+        states = [state for device in self.devices for state in device.loaded.values()]
+        return {state.path: together(state.path, states) for state in states}
+
+    @property
+    def host_use(self) -> HostUse:
+        """Of all device processes together, as they last said."""
+        uses = [device.host for device in self.devices]
+        return HostUse(sum(use.pinned for use in uses), sum(use.budget for use in uses))
+
+    async def refresh_keys(self, *devices: DeviceHandle) -> None:
+        """Asks the device processes, or some of them, which keys they have loaded."""
+        for device in devices or self.devices:
             with contextlib.suppress(DaemonError):
-                keys += [KeyState(**key) for key in await device.call("keys")]
-                uses.append(HostUse(**await device.call("host")))
-        self.loaded_keys = {key.path: together(key.path, keys) for key in keys}
-        self.host_use = HostUse(sum(use.pinned for use in uses), sum(use.budget for use in uses))
+                device.loaded = {key["path"]: KeyState(**key) for key in await device.call("keys")}
+                device.host = HostUse(**await device.call("host"))
 
-    def first_batch(self, ledger: Mapping[tuple[str, str], int]) -> pb.TelemetryBatch:
-        """What a telemetry reader gets before anything else."""
+    def first_batch(
+        self, ledger: Mapping[tuple[str, str], int], history: Sequence[pb.TelemetryBatch]
+    ) -> pb.TelemetryBatch:
+        """What a telemetry reader gets before anything else: the incidents too that are not in ``history``."""
         batch = pb.TelemetryBatch(
             time_ns=time.monotonic_ns(),
             wall_ns=time.time_ns(),
@@ -222,6 +251,12 @@ class Supervisor:
         for (device, purpose), nbytes in ledger.items():
             batch.memory.add(device=device, purpose=purpose, bytes=nbytes)
         batch.jobs.extend(job_to_wire(self.jobs.info(job)) for job in self.jobs.newest(200))
+        told = {(one.time_ns, one.device, one.kind, one.job) for sent in history for one in sent.incidents}
+        earlier = EventBatch.empty()
+        earlier.incidents.extend(
+            one for one in self.incidents.recent if (one.time_ns, one.device, one.kind, one.job) not in told
+        )
+        batch.incidents.extend(encode_events(earlier).incidents)
         return batch
 
     def mark(self, kind: str, text: str, device: str = "") -> None:
@@ -243,42 +278,53 @@ class Supervisor:
         self.jobs.pump()
 
     def device_renewed(self, device: DeviceHandle) -> None:
+        self.jobs.forget_fits(device.id)
         self._forget_memory(device)
         self._identity_due = True
 
-    def device_died(self, device: DeviceHandle, reason: str) -> None:
+    def device_died(self, device: DeviceHandle, reason: str, *, lost: bool) -> None:
         if self.state == "stopping":
             return
         log.error("%s; it is started again", reason)
+        kind = "device-lost" if lost else "worker-died"
+        now = time.monotonic_ns()
+        if not self.incidents.knows(device.id, kind, now - _SAME_FAULT_NS):  # its process may have told it itself
+            running = self.jobs.running_on(device.id)
+            job = next(iter(running.values()))[0].id if len(running) == 1 else ""
+            self._note(Incident(now, device.id, kind, job, reason, picture=self._last_picture(device, now)))
         self._forget_memory(device)
-        self._pending.incidents.append(Incident(time.monotonic_ns(), device.id, "worker-died", "", reason))
         self.jobs.device_died(device.id, reason)
 
     def device_failed(self, device: DeviceHandle, reason: str) -> None:
-        self.jobs.fail_wanting(device.id, f"device {device.id} does not start: {reason}")
+        self.jobs.fail_impossible(f"device {device.id} does not start: {reason}")
 
-    def job_progress(self, job: str, phase: str, fraction: float) -> None:
-        self.jobs.progress(job, phase, fraction)
+    def partition_progress(self, device: DeviceHandle, message: Message) -> None:
+        part = message["job"], message["partition"]
+        self.jobs.progress(device.id, part, message["phase"], message["fraction"])
 
-    def job_done(self, device: DeviceHandle, message: Message) -> None:
-        job = message["job"]
+    def partition_done(self, device: DeviceHandle, message: Message) -> None:
+        part = message["job"], message["partition"]
         match message["outcome"]:
             case "completed":
                 phases = [(str(name), int(duration)) for name, duration in message["phases"]]
-                self.jobs.completed(job, message["proof"], message["public"], phases)
+                self.jobs.completed(device.id, part, (message["proof"], message["public"]), phases)
             case "cancelled":
-                self.jobs.cancelled(job)
+                self.jobs.cancelled(device.id, part)
             case _:
-                self.jobs.failed(job, message["error"], memory=bool(message.get("memory")))
+                never = message.get("needed", 0) > int(device.info.get("capacity", 0))
+                self.jobs.failed(device.id, part, message["error"], Fault(message["fault"]), never=never)
         device.workers_changed()
-        device.renew_when_idle(len(self.jobs.running_on(device.id)))
-        self._background(self.refresh_keys())
+        device.renew_when_idle(self.jobs.is_busy(device.id))
+        self._background(self.refresh_keys(device))
 
     def events(self, device: DeviceHandle, columns: bytes) -> None:
         batch = pb.TelemetryBatch.FromString(columns)
         self.hub.publish(batch)
         self._timeline.spans(batch)
         self._diagnosing.take(batch)
+        if batch.incidents:
+            for incident in decode_events(pb.TelemetryBatch(incidents=batch.incidents)).incidents:
+                self._keep(incident)
 
     # ---- inside ----
 
@@ -286,12 +332,40 @@ class Supervisor:
         """The process has gone, and with it all that it held."""
         self._diagnosing.forget_device(device.id)
         self.hub.forget_device(device.id)
-        self.hub.forget_device("host")  # its buffers for transfers
-        self.loaded_keys = {}
+        if len(self.devices) == 1:
+            self.hub.forget_device("host")  # its buffers for transfers
+
+    def _note(self, incident: Incident) -> None:
+        """An incident that the supervisor saw itself."""
+        self._pending.incidents.append(incident)
+        self._flush()
+        self._keep(incident)
+
+    def _keep(self, incident: Incident) -> None:
+        if self.incidents.note(incident):
+            past = self.hub.past(since_of(incident))
+            self._background(asyncio.to_thread(self.incidents.write, incident, past))
+
+    def _last_picture(self, device: DeviceHandle, now_ns: int) -> Picture:
+        """Of a process that cannot say any more who held what: as its allocations had added up."""
+        held, host = self.hub.by_purpose(device.id), self.hub.by_purpose("host")
+        capacity = int(device.info.get("capacity", 0))
+        return Picture(
+            capacity=capacity,
+            free=max(0, capacity - sum(held.values())),
+            holdings=tuple(Holding(purpose, -1, "", nbytes) for purpose, nbytes in held.items()),
+            host=tuple(Holding(purpose, -1, "", nbytes) for purpose, nbytes in host.items()),
+            settings=tuple(self.pipeline_texts().items()),
+            since_ns=now_ns - round(SECONDS * 1e9),
+        )
+
+    def _id_of(self, name: str) -> str:
+        """``cuda:N`` or ``cpu`` for any name of a device; what is none stays as it is."""
+        return self._names.resolve(name) or name
 
     def _warn_of_unknown_devices(self) -> None:
         """What a device may be called is known only when it has started."""
-        known = {name for device in self.devices for name in device.names}
+        known = {device.id for device in self.devices}
         for name in self.settings.device_workers:
             if name not in known:
                 there = ", ".join(device.id for device in self.devices)
@@ -321,27 +395,23 @@ class Supervisor:
         return self._workers_of(device), device.info.get("kind") != "cpu", tuple(device.info.get("inert_settings", ()))
 
     def _workers_of(self, device: DeviceHandle) -> int:
-        return self.settings.workers(*device.names)
+        return self.settings.workers(device.id)
 
     def _take_effect(self, change: Change) -> None:
+        if change.key.startswith(("scheduler.", "pipeline.")):
+            self.jobs.set_policy(Policy.of(self.settings))
+        if change.key in _PLAN_KEYS:
+            self.jobs.forget_fits()
         match change.key:
             case "logging.level":
                 self._log.set_level(str(change.value))
             case "logging.format":
                 self._log.set_form(str(change.value))
-            case "scheduler.aging":
-                self.jobs.set_aging(parse_duration(str(change.value)))
-            case (
-                "cpu.arena"
-                | "synthesis.threads"
-                | "memory.total_budget"
-                | "memory.safety_margin"
-                | ("memory.eviction_min_idle")
-            ):
+            case key if key in _PROCESS_KEYS:
                 for device in self.devices:
-                    if device.id == "cpu" or change.key != "cpu.arena":
+                    if key != "cpu.arena" or device.id == "cpu":
                         device.renew()
-                        device.renew_when_idle(len(self.jobs.running_on(device.id)))
+                        device.renew_when_idle(self.jobs.is_busy(device.id))
             case "gpus.gpu_workers_per_device":
                 for device in self.devices:
                     device.workers_changed()
@@ -365,11 +435,11 @@ class Supervisor:
             device=device,
         )
 
-    def _wire_name(self, job_id: str) -> str | None:
-        """The caller's request id, else the job's own; None for a job that is unknown by now."""
+    def _wire_name(self, job_id: str) -> tuple[str, int] | None:
+        """The caller's request id, else the job's own, and its partitions; None for a job that is unknown by now."""
         with contextlib.suppress(Exception):
             job = self.jobs.get(job_id)
-            return job.request_id or job.id
+            return job.request_id or job.id, job.partitions
         return None
 
     def _job_changed(self, job: JobRecord) -> None:
@@ -377,7 +447,8 @@ class Supervisor:
 
     def _job_settled(self, job: JobRecord) -> None:
         if job.spooled:
-            self.spool.remove(job.witness_path)
+            for part in job.parts:
+                self.spool.remove(part.witness_path)
         if job.circuit_id and job.state == "completed":
             with contextlib.suppress(sqlite3.Error):
                 self.circuits.used(job.circuit_id)
@@ -438,24 +509,6 @@ class Supervisor:
             )
         except sqlite3.Error as error:
             log.warning("the job store cannot be written: %s", error)
-
-
-def choose_devices(settings: Settings) -> list[str]:
-    """Ids of the devices to run: all cards, or the CPU where there is none. Raises SettingError for one that is not
-    there.
-    """
-    chosen: list[str] = []
-    for text in settings.texts("gpus.devices") or ("auto",):
-        name = f"cuda:{text}" if text.isascii() and text.isdecimal() else text
-        if name == "auto":
-            chosen += usable_cards() or ["cpu"]
-            continue
-        try:
-            check_name(name)
-        except CuzkError as error:
-            raise SettingError(f"gpus.devices names {text!r}: {error}") from error
-        chosen.append(name)
-    return list(dict.fromkeys(chosen))
 
 
 def together(path: str, states: Iterable[KeyState]) -> KeyState:

@@ -94,6 +94,14 @@ class Hub:
         """Bytes in use on a device, as its allocations add up."""
         return sum(nbytes for (name, _), nbytes in self._ledger.items() if name == device)
 
+    def by_purpose(self, device: str) -> dict[str, int]:
+        """The same by purpose."""
+        return {purpose: nbytes for (name, purpose), nbytes in self._ledger.items() if name == device and nbytes}
+
+    def past(self, since_ns: int) -> list[pb.TelemetryBatch]:
+        """Batches that were sent since then, oldest first."""
+        return [batch for batch, _, _ in self._past if batch.time_ns >= since_ns]
+
     def publish(self, batch: pb.TelemetryBatch) -> None:
         """Stamps the batch and gives it to every reader. Raises ValueError for columns that do not fit together."""
         allocations = (
@@ -119,7 +127,7 @@ class Hub:
     def subscribe(self, history_ns: int) -> tuple[Reader, list[pb.TelemetryBatch], Ledger]:
         """A reader; the batches of the last ``history_ns``, oldest first; and the ledger as it was before those."""
         since = self._clock() - history_ns
-        history = [batch for batch, _, _ in self._past if batch.time_ns >= since] if history_ns > 0 else []
+        history = self.past(since) if history_ns > 0 else []
         before: defaultdict[tuple[str, str], int] = defaultdict(int, self._ledger)
         for batch in history:
             for allocation in decode_allocations(batch.allocations, list(batch.strings)):

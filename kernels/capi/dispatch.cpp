@@ -1,6 +1,7 @@
 // Choice of the code path at run time, and the library's own facts.
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <algorithm>
 #include <string>
@@ -96,5 +97,12 @@ const char *cuzk_source_hash(void) { return CUZK_SOURCE_HASH; }
 const char *cuzk_isa(void) { return cuzk::choice().used.name; }
 const char *cuzk_isa_available(void) { return cuzk::choice().available.c_str(); }
 uint32_t cuzk_threads(void) { return cuzk::ThreadPool::processors(); }
+
+int64_t cuzk_sleep(uint32_t microseconds) {
+  timespec time{static_cast<time_t>(microseconds / 1000000), static_cast<long>(microseconds % 1000000) * 1000};
+  nanosleep(&time, nullptr);
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<int64_t>(time.tv_sec) * 1000000000 + time.tv_nsec;
+}
 
 }  // extern "C"

@@ -8,6 +8,7 @@ import pytest
 
 from cuzk_engine.build import build_id
 from cuzk_engine.client import CuzkError, EngineClient, SettingChange
+from cuzk_engine.client.types import MemoryPlanInfo, PlanChoice
 from tests.support.daemons import Daemon, Witnesses, finished, running
 
 
@@ -122,10 +123,51 @@ def test_samples_keep_absent_apart_from_zero(client: EngineClient) -> None:
 
 def test_plan_and_its_errors(client: EngineClient, witnesses: Witnesses) -> None:
     circuit = client.register_circuit(witnesses.key)
-    assert client.plan(circuit_id=circuit.id).by_purpose == {"witness": 1000}
+    assert client.plan(circuit_id=circuit.id) == MemoryPlanInfo(
+        device="cpu",
+        capacity=1 << 30,
+        peak=2000,
+        fits=True,
+        by_purpose={"witness": 2000},
+        total=4000,
+        free=(1 << 30) - 500,
+        others=None,
+        workers=2,
+        stages={"upload": {"witness": 2000}},
+        choices=(
+            PlanChoice({"pipeline.prestage": "ahead"}, "", 2000, 4000, True, True),
+            PlanChoice({"pipeline.prestage": "off"}, "no upload ahead", 1000, 2000, True, True),
+        ),
+        chosen=0,
+        host_peak=3000,
+        host_capacity=1 << 40,
+    )
+
+
+def test_a_plan_as_if_settings_were_others(client: EngineClient, witnesses: Witnesses) -> None:
+    before = client.settings()
+    off = SettingChange("pipeline.prestage", "off")
+    plan = client.plan(key_path=witnesses.key, settings=[off], workers=5)
+    assert (plan.peak, plan.workers, plan.total, plan.chosen) == (1000, 5, 5000, 1)
+    three = SettingChange("gpus.gpu_workers_per_device", "3", "cpu")
+    assert client.plan(key_path=witnesses.key, settings=[three]).workers == 3
+    assert client.settings() == before
+    for change, message in (
+        (SettingChange("pipeline.prestage", "sideways"), 'expected one of "off"'),
+        (SettingChange("jobs.retention", "1d"), "makes no difference to a plan"),
+        (SettingChange("pipeline.prestige", "off"), "did you mean"),
+        (SettingChange("gpus.gpu_workers_per_device", "9"), "from 1 to 8"),
+    ):
+        with pytest.raises(CuzkError, match=message):
+            client.plan(key_path=witnesses.key, settings=[change])
+    with pytest.raises(CuzkError, match="from 1 to 8"):
+        client.plan(key_path=witnesses.key, workers=9)
+
+
+def test_plans_that_cannot_be_made(client: EngineClient, witnesses: Witnesses) -> None:
     assert client.plan(key_path=witnesses.key, device="cpu").fits
     with pytest.raises(CuzkError, match="not in use"):
-        client.plan(circuit_id=circuit.id, device="cuda:0")
+        client.plan(key_path=witnesses.key, device="cuda:0")
 
 
 def test_workers_of_a_device_that_is_not_there_are_told(cuzk_home: Path) -> None:

@@ -14,6 +14,7 @@ from cuzk_engine.daemon import channel as channels
 from cuzk_engine.daemon.channel import BlockingChannel
 from cuzk_engine.daemon.device import EventBuffer, Workers
 from cuzk_engine.daemon.device_handle import DeviceHandle
+from cuzk_engine.daemon.gil import GilWatch
 from cuzk_engine.daemon.runtime import Order, Outcome
 
 # Says that it is ready, goes deaf, and takes its time to end.
@@ -32,7 +33,7 @@ class Listener:
     def __init__(self) -> None:
         self.died = asyncio.Event()
 
-    def device_died(self, device: DeviceHandle, reason: str) -> None:
+    def device_died(self, device: DeviceHandle, reason: str, *, lost: bool) -> None:
         self.died.set()
 
     def __getattr__(self, name: str) -> Any:
@@ -78,7 +79,7 @@ def test_a_result_too_large_for_a_message_ends_the_job(monkeypatch: pytest.Monke
     ours.settimeout(10)
     try:
         runtime: Any = HugeRuntime()
-        workers = Workers(runtime, there, EventBuffer(there))
+        workers = Workers(runtime, there, EventBuffer(there), lambda reason: None, GilWatch())
         for job in ("a", "b"):
             workers.start(Order(job, 0, "k", (), "w", {}))
             message = here.receive()

@@ -1,5 +1,6 @@
 """What crashes, and what nevertheless holds: an accepted job ends, and nothing stays behind."""
 
+import json
 import os
 import signal
 import sqlite3
@@ -56,16 +57,20 @@ def test_sigkill_to_the_device_process_from_outside(home: Path, witnesses: Witne
         assert (last.state, last.attempts) == (JobState.COMPLETED, 2)
 
 
-def test_memory_shortage_beside_another_job_is_tried_again_alone(home: Path, witnesses: Witnesses) -> None:
+def test_memory_shortage_is_tried_once_more_in_a_smaller_mode(home: Path, witnesses: Witnesses) -> None:
     with running(home) as daemon, daemon.client() as client:
+        pid = daemon.device_pid()
         beside = client.submit(key_path=witnesses.key, witness_path=witnesses(seconds=0.4))
-        short = client.submit(key_path=witnesses.key, witness_path=witnesses(memory=True))
-        last = finished(client, short)
-        assert (last.state, last.attempts) == (JobState.FAILED, 2)
-        assert "2,000 bytes for msm were asked for, 10 of" in last.error
-        assert last.started_unix_ns >= finished(client, beside).finished_unix_ns
-        alone = finished(client, client.submit(key_path=witnesses.key, witness_path=witnesses(memory=True)))
-        assert alone.attempts == 1
+        cured = client.submit(key_path=witnesses.key, witness_path=witnesses(memory=True, reduced=1))
+        last = finished(client, cured)
+        assert (last.state, last.attempts) == (JobState.COMPLETED, 2)
+        assert json.loads(client.fetch(last.id).proof_json)["reduced"] == 1
+        hopeless = finished(client, client.submit(key_path=witnesses.key, witness_path=witnesses(memory=True)))
+        assert (hopeless.state, hopeless.attempts) == (JobState.FAILED, 2)
+        assert "2,000 bytes for msm were asked for, 10 of" in hopeless.error
+        assert finished(client, beside).attempts == 1
+        assert daemon.device_pid() == pid
+        assert [incident.kind for incident in _incidents(client)] == ["out-of-memory"]
 
 
 def test_accepted_jobs_survive_a_killed_daemon(home: Path, witnesses: Witnesses) -> None:

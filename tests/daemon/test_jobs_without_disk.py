@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,9 +12,11 @@ import pytest
 from cuzk_engine.client import JobState
 from cuzk_engine.client.convert import job_to_wire
 from cuzk_engine.daemon.jobs import JobManager
+from cuzk_engine.daemon.records import Fault, JobRecord, Partition
 from cuzk_engine.daemon.refusal import RefusedError
+from cuzk_engine.daemon.scheduler import Policy
 from cuzk_engine.daemon.services import JobsService
-from cuzk_engine.daemon.store import JobRecord, Store
+from cuzk_engine.daemon.store import Store
 from cuzk_engine.proto.engine_v1_pb2 import JobRequest
 from tests.conftest import ExpectedLogs
 
@@ -26,9 +28,9 @@ class FullStore(Store):
         self._write()
         super().insert(job)
 
-    def update(self, job: JobRecord, proof_json: str | None = None, public_json: str | None = None) -> None:
+    def update(self, job: JobRecord, parts: Iterable[Partition] = ()) -> None:
         self._write()
-        super().update(job, proof_json, public_json)
+        super().update(job, parts)
 
     def _write(self) -> None:
         if self.full:
@@ -38,16 +40,18 @@ class FullStore(Store):
 class Device:
     id = "cpu"
     is_ready = True
+    has_failed = False
     workers = 1
+    keys = ()
 
     def __init__(self) -> None:
         self.started: list[str] = []
         self.cancelled: list[str] = []
 
-    def start(self, job: JobRecord, worker: int) -> None:
+    def start(self, job: JobRecord, part: Partition, worker: int) -> None:
         self.started.append(job.id)
 
-    def cancel(self, job_id: str) -> None:
+    def cancel(self, job_id: str, number: int) -> None:
         self.cancelled.append(job_id)
 
 
@@ -57,7 +61,7 @@ def with_manager(
     async def run() -> None:
         store = FullStore(tmp_path / "jobs.sqlite")
         try:
-            manager = JobManager(store, aging_ns=0, changed=lambda job: None, settle=lambda job: None)
+            manager = JobManager(store, policy=Policy(), changed=lambda job: None, settle=lambda job: None)
             device = Device()
             manager.add_device(device)
             manager.draining = draining
@@ -87,16 +91,16 @@ def test_a_proof_that_cannot_be_stored_is_kept_until_it_can(tmp_path: Path, expe
         job = manager.accept(JobRecord("a", request_id="r"))
         assert device.started == ["a"]
         store.full = True
-        manager.completed("a", "proof", "public", [("msm", 1)])
+        manager.completed("cpu", ("a", 0), ("proof", "public"), [("msm", 1)])
         assert manager.get("a").state is JobState.COMPLETED
-        assert manager.proof(job) == ("proof", "public")
+        assert manager.proofs(job) == [("proof", "public")]
         assert [found.state for found in manager.newest(10)] == [JobState.COMPLETED]
         with pytest.raises(sqlite3.OperationalError):
             manager.housekeeping(10**18, 100)
         store.full = False
         manager.housekeeping(10**18, 100)
-        assert store.proof("a") == ("proof", "public")
-        assert manager.proof(manager.get("a")) == ("proof", "public")
+        assert store.proofs(job) == {0: ("proof", "public")}
+        assert manager.proofs(manager.get("a")) == [("proof", "public")]
 
     with_manager(tmp_path, check)
 
@@ -118,8 +122,8 @@ def test_cancelling_twice_tells_the_device_once(tmp_path: Path) -> None:
         assert manager.cancel("a") is True
         assert manager.cancel("a") is True
         assert device.cancelled == ["a"]
-        manager.cancelled("a")
-        manager.completed("a", "late", "late", [])
+        manager.cancelled("cpu", ("a", 0))
+        manager.completed("cpu", ("a", 0), ("late", "late"), [])
         assert manager.get("a").state is JobState.CANCELLED
         assert manager.totals.completed.total() == 0
 
@@ -143,7 +147,7 @@ def test_what_runs_is_listed_however_many_came_after_it(tmp_path: Path) -> None:
         assert jobs[0].state is JobState.RUNNING
         assert [job.id for job in manager.newest(3)] == ["j5", "j4", "j0"]
         assert [job.id for job in manager.newest(0)] == ["j5", "j4", "j3", "j2", "j1", "j0"]
-        manager.completed("j0", "proof", "public", [])
+        manager.completed("cpu", ("j0", 0), ("proof", "public"), [])
         assert [job.id for job in manager.newest(2)] == ["j5", "j1"]
 
     with_manager(tmp_path, check)
@@ -179,7 +183,7 @@ def test_a_cancelled_job_is_not_tried_again_when_memory_was_short(tmp_path: Path
         for name in ("a", "b"):
             manager.accept(JobRecord(name))
         manager.cancel("b")
-        manager.failed("b", "short of memory", memory=True)
+        manager.failed("cpu", ("b", 0), "short of memory", Fault.MEMORY)
         assert manager.get("b").state is JobState.CANCELLED
         assert device.started == ["a", "b"]
 
@@ -189,7 +193,7 @@ def test_a_cancelled_job_is_not_tried_again_when_memory_was_short(tmp_path: Path
 def test_an_error_can_be_sent_whatever_it_names(tmp_path: Path) -> None:
     async def check(manager: JobManager, store: FullStore, device: Device) -> None:
         job = manager.accept(JobRecord("a"))
-        manager.failed("a", "k\udcff.zkey: no such file")
+        manager.failed("cpu", ("a", 0), "k\udcff.zkey: no such file")
         assert job_to_wire(manager.info(job)).error == "k\\udcff.zkey: no such file"
 
     with_manager(tmp_path, check)
@@ -201,9 +205,9 @@ def test_a_watcher_that_is_busy_misses_no_change(tmp_path: Path) -> None:
         supervisor = SimpleNamespace(jobs=manager)
         watching = JobsService(supervisor).Watch(JobRequest(id="a"), None)  # type: ignore[arg-type]
         assert (await anext(watching)).phase == ""
-        manager.progress("a", "msm", 0.5)  # while the first answer is being sent
+        manager.progress("cpu", ("a", 0), "msm", 0.5)  # while the first answer is being sent
         assert (await asyncio.wait_for(anext(watching), 5)).phase == "msm"
-        manager.completed("a", "proof", "public", [])
+        manager.completed("cpu", ("a", 0), ("proof", "public"), [])
         assert (await asyncio.wait_for(anext(watching), 5)).progress == 1.0
         assert [info async for info in watching] == []
         assert manager.next_change(job).is_set()

@@ -1,104 +1,80 @@
-"""The order of waiting jobs, as properties of the pure queue."""
+"""The order of waiting partitions, as properties of the pure queue."""
+
+from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cuzk_engine.client import Priority
-from cuzk_engine.daemon.queue import JobQueue, Waiting
+from cuzk_engine.daemon.queue import PartitionQueue, Waiting, in_order, level
 
 AGING = 100
 LEVELS = [Priority.LOW, Priority.NORMAL, Priority.HIGH, Priority.CRITICAL]
 
 
-def job(order: int, priority: Priority = Priority.NORMAL, since: int = 0, device: str = "") -> Waiting:
-    return Waiting(f"j{order}", priority, order, since, device)
+def part(
+    order: int, priority: Priority = Priority.NORMAL, since: int = 0, circuit: str = "", number: int = 0
+) -> Waiting:
+    return Waiting(f"j{order}", number, priority, order, since, circuit)
 
 
-def drain(queue: JobQueue, now: int, device: str = "cpu") -> list[str]:
-    taken = []
-    while (waiting := queue.next(device, now)) is not None:
-        taken.append(waiting.id)
-        assert queue.remove(waiting.id)
-    return taken
+entries = st.lists(st.tuples(st.sampled_from(LEVELS), st.integers(0, 1000), st.sampled_from("abc")), max_size=30)
 
 
-jobs = st.lists(
-    st.tuples(st.sampled_from(LEVELS), st.integers(0, 1000), st.sampled_from(["", "cpu", "cuda:0"])), max_size=30
-)
+@given(entries, st.booleans())
+def test_without_aging_priority_then_order(items: list[tuple[Priority, int, str]], grouped: bool) -> None:
+    parts = [part(order, priority, circuit=circuit) for order, (priority, _, circuit) in enumerate(items)]
+    found = in_order(parts, 10**9, 0, grouped)
+    assert sorted(item.order for item in found) == list(range(len(items)))
+    ranks = [LEVELS.index(item.priority) for item in found]
+    assert ranks == sorted(ranks, reverse=True)
+    for priority in LEVELS:
+        same = [item for item in found if item.priority is priority]
+        if not grouped:
+            assert same == sorted(same, key=lambda item: item.place)
+            continue
+        runs = [item.circuit for k, item in enumerate(same) if k == 0 or same[k - 1].circuit != item.circuit]
+        assert len(runs) == len(set(runs)), "a circuit is taken up again"
+        assert all(
+            [item.place for item in same if item.circuit == circuit]
+            == sorted(item.place for item in same if item.circuit == circuit)
+            for circuit in runs
+        )
 
 
-@given(jobs, st.integers(1000, 3000), st.integers(0, 500))
-def test_positions_are_the_order_in_which_jobs_are_taken(
-    entries: list[tuple[Priority, int, str]], now: int, aging: int
-) -> None:
-    queue = JobQueue(aging)
-    since = 0
-    for order, (priority, step, _) in enumerate(entries):
-        since += step // 40
-        queue.add(job(order, priority, since))
-    positions = queue.positions(now)
-    assert sorted(positions.values()) == list(range(1, len(entries) + 1))
-    assert drain(queue, now) == sorted(positions, key=positions.__getitem__)
-    assert len(queue) == 0
-
-
-@given(jobs)
-def test_without_aging_priority_then_order(entries: list[tuple[Priority, int, str]]) -> None:
-    queue = JobQueue(0)
-    for order, (priority, _, _) in enumerate(entries):
-        queue.add(job(order, priority))
-    expected = sorted(range(len(entries)), key=lambda n: (-LEVELS.index(entries[n][0]), n))
-    assert drain(queue, 10**9) == [f"j{n}" for n in expected]
-
-
-@given(jobs)
-def test_a_device_takes_only_what_may_run_there(entries: list[tuple[Priority, int, str]]) -> None:
-    queue = JobQueue(0)
-    for order, (priority, _, device) in enumerate(entries):
-        queue.add(job(order, priority, device=device))
-    assert set(drain(queue, 0)) == {f"j{n}" for n, entry in enumerate(entries) if entry[2] != "cuda:0"}
-    assert sorted(queue.wanting("cuda:0")) == sorted(f"j{n}" for n, entry in enumerate(entries) if entry[2] == "cuda:0")
-
-
-def test_low_is_overtaken_for_at_most_twice_the_aging() -> None:
-    queue = JobQueue(AGING)
-    queue.add(job(0, Priority.LOW, since=0))
-    order, now = 1, 0
-    while True:
-        queue.add(job(order, Priority.HIGH, since=now))
-        taken = queue.next("cpu", now)
-        assert taken is not None
-        queue.remove(taken.id)
-        if taken.id == "j0":
-            break
-        order, now = order + 1, now + 10
-    assert now == 2 * AGING
-
-
-def test_critical_is_never_overtaken() -> None:
-    queue = JobQueue(AGING)
-    for order in range(5):
-        queue.add(job(order, Priority.LOW, since=0))
-    queue.add(job(9, Priority.CRITICAL, since=10**6))
-    waiting = queue.next("cpu", 10**6)
-    assert waiting is not None
-    assert waiting.id == "j9"
+@given(st.sampled_from(LEVELS), st.integers(0, 10**6), st.integers(0, 10**6))
+def test_aging_never_lowers_and_never_makes_critical(priority: Priority, first: int, more: int) -> None:
+    item = part(0, priority)
+    before, after = level(item, first, AGING), level(item, first + more, AGING)
+    assert before <= after
+    assert (after == level(part(0, Priority.CRITICAL), 0, AGING)) == (priority is Priority.CRITICAL)
+    if priority is Priority.LOW and first >= 2 * AGING:
+        assert before == level(part(0, Priority.HIGH), 0, AGING)
 
 
 def test_one_that_comes_back_has_its_old_place() -> None:
-    queue = JobQueue(0)
+    queue = PartitionQueue()
     for order in (3, 4, 5):
-        queue.add(job(order))
-    for order in (2, 1):
-        queue.add(job(order))
-    assert drain(queue, 0) == ["j1", "j2", "j3", "j4", "j5"]
+        queue.add(part(order))
+    for order, number in ((2, 0), (1, 1), (1, 0)):
+        queue.add(part(order, number=number))
+    taken = []
+    while heads := queue.heads():
+        assert len(heads) == 1
+        taken.append(heads[0].place)
+        assert queue.remove(heads[0].id)
+    assert taken == [(1, 0), (1, 1), (2, 0), (3, 0), (4, 0), (5, 0)]
 
 
 def test_removing_what_does_not_wait() -> None:
-    queue = JobQueue(0)
-    assert not queue.remove("j1")
-    queue.add(job(1))
-    assert "j1" in queue
-    assert queue.remove("j1")
-    assert not queue.remove("j1")
-    assert queue.next("cpu", 0) is None
+    queue = PartitionQueue()
+    assert not queue.remove(("j1", 0))
+    queue.add(part(1, circuit="a"))
+    queue.add(part(1, circuit="a", number=1))
+    assert ("j1", 0) in queue
+    assert (len(queue), queue.jobs, queue.of_circuit("a"), queue.has_job("j1")) == (2, 1, 2, True)
+    assert queue.remove(("j1", 0))
+    assert not queue.remove(("j1", 0))
+    assert queue.remove(("j1", 1))
+    assert (len(queue), queue.jobs, queue.of_circuit("a"), queue.has_job("j1")) == (0, 0, 0, False)
+    assert queue.heads() == []

@@ -1,13 +1,16 @@
 """Jobs and circuits on the disk."""
 
+import json
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from cuzk_engine.client import CircuitInfo, JobState, PhaseTime, Priority
-from cuzk_engine.daemon.store import CircuitRecord, JobRecord, Store
+from cuzk_engine.daemon.records import CircuitRecord, JobRecord, Partition, PartitionState
+from cuzk_engine.daemon.store import Store
 from cuzk_engine.errors import CuzkError
 
 
@@ -31,15 +34,15 @@ def test_a_job_comes_back_as_it_was(store: Store) -> None:
         priority=Priority.HIGH,
         phases=[PhaseTime("msm", 5)],
         spooled=True,
-        suspect=True,
+        parts=[Partition(0, "/w0"), Partition(1, "/w1", refused={"cpu": "too small"}, phases=[PhaseTime("msm", 5)])],
     )
     store.insert(job)
     found = store.get("a")
     assert found is not None
     assert found is not job
-    assert {name: getattr(found, name) for name in JobRecord.__slots__} == {
-        name: getattr(job, name) for name in JobRecord.__slots__
-    }
+    assert found.parts == []
+    found.parts = store.partitions(found)
+    assert asdict(found) == asdict(job)
     by_request = store.by_request("r")
     assert by_request is not None
     assert by_request.id == "a"
@@ -67,14 +70,76 @@ def test_request_ids_are_unique_and_empty_ones_are_none(store: Store) -> None:
 
 
 def test_a_proof_is_kept_by_later_updates(store: Store) -> None:
-    job = JobRecord("a", state=JobState.RUNNING)
+    job = JobRecord("a", state=JobState.RUNNING, parts=[Partition(0), Partition(1)])
     store.insert(job)
-    assert store.proof("a") == ("", "")
+    assert store.proofs(job) == {}
+    second = job.parts[1]
+    second.proof, second.state = ("proof", "public"), PartitionState.DONE
+    store.update(job, [second])
+    second.proof = None
+    store.update(job, job.parts)
+    assert store.proofs(job) == {1: ("proof", "public")}
+    (again,) = store.unfinished()
+    assert [part.state for part in again.parts] == ["pending", "done"]
     job.state = JobState.COMPLETED
-    store.update(job, "proof", "public")
     store.update(job)
-    assert store.proof("a") == ("proof", "public")
     assert store.unfinished() == []
+
+
+def test_partitions_go_with_their_job(store: Store) -> None:
+    job = JobRecord("a", state=JobState.COMPLETED, parts=[Partition(0), Partition(1)])
+    store.insert(job)
+    store.drop_finished(1, 0)
+    assert store.partitions(job) == []
+
+
+def test_a_store_of_version_1_is_taken_over(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.sqlite"
+    database = sqlite3.connect(path)
+    database.executescript(
+        """
+        CREATE TABLE jobs (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, request_id TEXT UNIQUE,
+            state TEXT NOT NULL, submitted_unix_ns INTEGER NOT NULL, finished_unix_ns INTEGER NOT NULL,
+            body TEXT NOT NULL, proof_json TEXT NOT NULL DEFAULT '', public_json TEXT NOT NULL DEFAULT '');
+        CREATE INDEX jobs_by_state ON jobs (state, finished_unix_ns);
+        CREATE TABLE expired (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE);
+        CREATE TABLE circuits (id TEXT PRIMARY KEY, body TEXT NOT NULL);
+        PRAGMA user_version = 1;
+        """
+    )
+    for name, state, attempts, proof in (
+        ("done", "completed", 1, "{}"),
+        ("ran", "running", 1, ""),
+        ("new", "queued", 0, ""),
+    ):
+        body = {
+            "id": name, "kind": "circom", "request_id": "", "circuit_id": "c", "circuit_name": "", "curve": "bn128",
+            "label": "", "key_path": "/k", "key_identity": [1], "witness_path": f"/{name}", "spooled": False,
+            "wanted_device": "", "state": state, "priority": "high", "phase": "", "progress": 0.0, "device": "cpu",
+            "partitions": 1, "partitions_done": 0, "error": "", "submitted_unix_ns": 1, "started_unix_ns": 0,
+            "finished_unix_ns": 0, "last_activity_unix_ns": 0, "phases": [{"name": "msm", "nanoseconds": 5}],
+            "attempts": attempts, "suspect": False, "alone": False, "cancelling": False,
+        }  # fmt: skip
+        row = (name, state, json.dumps(body), proof, "[]" if proof else "")
+        database.execute(
+            "INSERT INTO jobs (id, state, submitted_unix_ns, finished_unix_ns, body, proof_json, public_json) "
+            "VALUES (?, ?, 1, 0, ?, ?, ?)",
+            row,
+        )
+    database.commit()
+    database.close()
+    for _ in range(2):
+        store = Store(path)
+        done = store.get("done")
+        assert done is not None
+        assert store.proofs(done) == {0: ("{}", "[]")}
+        assert [(job.id, job.priority) for job in store.unfinished()] == [("ran", "high"), ("new", "high")]
+        parts = [job.parts[0] for job in store.unfinished()]
+        assert [(part.witness_path, part.state.runs, part.attempts) for part in parts] == [
+            ("/ran", True, 1),
+            ("/new", False, 0),
+        ]
+        store.close()
 
 
 def test_old_and_surplus_jobs_are_dropped_and_remembered_as_expired(store: Store) -> None:

@@ -2,9 +2,13 @@
 do not have.
 
 What to do stands in a JSON file beside the witness (`<witness>.todo`): {"seconds": …} proves for that long, "error"
-fails, "crash" raises what nobody expects, "memory" runs out of device memory, "die" kills the process ("always", or
-once: where a file of that name is not there yet), "block" ignores cancellation. Key and witness are opened and checked
-as by the real one.
+fails, "crash" raises what nobody expects, "memory" runs out of device memory (with "reduced": only in modes that were
+reduced less than that), "needs" bytes that the device must have, "unverified" makes a proof that does not verify,
+"lost" loses the device, "die" kills the process, "block" ignores cancellation. "unverified", "lost" and "die" are
+"always", or once: where a file of that name is not there yet. Key and witness are opened and checked as by the real
+one.
+
+A device's capacity is that of its place in the variable CUZK_TEST_CAPACITIES, a JSON list, else that of cpu.arena.
 """
 
 from __future__ import annotations
@@ -17,10 +21,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cuzk_engine.daemon.runtime import HostUse, KeyState, Order, Outcome, PlanResult, Progress
+from cuzk_engine.client.types import MemoryPlanInfo, PlanChoice
+from cuzk_engine.daemon.runtime import HostUse, KeyState, Order, Outcome, Progress
 from cuzk_engine.devices.base import CancelToken, DeviceInfo, EventSink
-from cuzk_engine.errors import CuzkError, OutOfDeviceMemoryError
-from cuzk_engine.events import Allocation, Kind, Lane, Purpose, Span
+from cuzk_engine.errors import (
+    CuzkError,
+    DeviceLostError,
+    MemoryPlanError,
+    OutOfDeviceMemoryError,
+    ProofInvalidError,
+)
+from cuzk_engine.events import Allocation, Holding, Incident, Kind, Lane, Picture, Purpose, Span
 from cuzk_engine.formats.wtns import Witness, check_witness
 from cuzk_engine.formats.zkey import ZKey
 from cuzk_engine.units import parse_size
@@ -36,6 +47,11 @@ class FakeRuntime:
         self._sink = sink
         arena = options["arena"]
         self._capacity = CAPACITY if arena == "auto" else parse_size(arena)
+        capacities = json.loads(os.environ.get("CUZK_TEST_CAPACITIES", "[]"))
+        number = device.partition(":")[2]
+        if number and int(number) < len(capacities):
+            self._capacity = capacities[int(number)]
+        self._threads = options["threads"], options["evaluation_threads"]
         self._keys: dict[str, int] = {}
         self._tiers: dict[str, str] = {}
         self._budget = 8 << 30 if options["budget"] == "auto" else parse_size(options["budget"])
@@ -43,7 +59,8 @@ class FakeRuntime:
 
     @property
     def info(self) -> DeviceInfo:
-        return DeviceInfo(self._device, "cpu", "fake device", self._capacity, "test")
+        kind = self._device.partition(":")[0]
+        return DeviceInfo(self._device, kind, "fake device", self._capacity, "test")
 
     def prove(self, order: Order, progress: Progress, cancel: CancelToken) -> Outcome:
         start = time.monotonic_ns()
@@ -55,15 +72,18 @@ class FakeRuntime:
         self._keys[order.key_path] = key.file_bytes
         self._emit(Allocation(time.monotonic_ns(), self._device, 1000, Purpose.WITNESS, order.worker, order.job))
         try:
-            progress("msm", 0.5)
-            self._obey(todo, cancel)
+            if not todo.get("preparing"):
+                progress("msm", 0.5)
+            self._obey(order, todo, cancel)
         finally:
             self._emit(Allocation(time.monotonic_ns(), self._device, -1000, Purpose.WITNESS, order.worker, order.job))
         end = time.monotonic_ns()
         for kind, lane in ((Kind.EVALUATE, f"host:{order.worker}"), (Kind.LOCK_HELD, Lane.LOCK)):
-            self._emit(Span(start, end, self._device, lane, kind, order.job, 0, order.worker))
-        settings = json.dumps(dict(order.settings))
-        return Outcome(settings, json.dumps([order.worker]), [("evaluate", 2_000_000), ("msm", end - start)])
+            self._emit(Span(start, end, self._device, lane, kind, order.job, order.partition, order.worker))
+        told = {"partition": order.partition, "partitions": order.partitions, "reduced": order.reduced}
+        where = {"device": self._device, "pid": os.getpid(), "threads": self._threads}
+        proof = json.dumps({**dict(order.settings), **told, **where, "witness": order.witness_path})
+        return Outcome(proof, json.dumps([order.worker]), [("evaluate", 2_000_000), ("msm", end - start)])
 
     def load_key(self, path: str, settings: Mapping[str, str]) -> bool:
         known = path in self._keys
@@ -83,8 +103,29 @@ class FakeRuntime:
     def host_use(self) -> HostUse:
         return HostUse(sum(n for path, n in self._keys.items() if self._tiers.get(path) == "hot"), self._budget)
 
-    def plan(self, key_path: str, settings: Mapping[str, str]) -> PlanResult:
-        return PlanResult(CAPACITY, 1000, True, {Purpose.WITNESS: 1000})
+    def plan(self, key_path: str, settings: Mapping[str, str], workers: int) -> MemoryPlanInfo:
+        ZKey.open(key_path)
+        peak = 2000 if settings["pipeline.prestage"] == "ahead" else 1000
+        choices = tuple(
+            PlanChoice({"pipeline.prestage": name}, text, size, size * workers, True, size * workers <= self._capacity)
+            for name, text, size in (("ahead", "", 2000), ("off", "no upload ahead", 1000))
+        )
+        return MemoryPlanInfo(
+            device=self._device,
+            capacity=self._capacity,
+            peak=peak,
+            fits=peak <= self._capacity,
+            by_purpose={Purpose.WITNESS: peak},
+            total=peak * workers,
+            free=self._capacity - 500,
+            others=None if self._device == "cpu" else 500,
+            workers=workers,
+            stages={"upload": {Purpose.WITNESS: peak}},
+            choices=choices,
+            chosen=0 if peak == 2000 else 1,
+            host_peak=3000,
+            host_capacity=1 << 40,
+        )
 
     def close(self) -> None:
         self._keys.clear()
@@ -92,23 +133,43 @@ class FakeRuntime:
     def _emit(self, event: Any) -> None:
         self._sink(event)
 
-    def _obey(self, todo: dict[str, Any], cancel: CancelToken) -> None:
+    def _obey(self, order: Order, todo: dict[str, Any], cancel: CancelToken) -> None:
         deadline = time.monotonic() + todo.get("seconds", 0.0)
         while time.monotonic() < deadline:
             time.sleep(0.005)
             if not todo.get("block"):
                 cancel.check()
-        flag = Path(todo["die"]) if todo.get("die") not in (None, "always") else None
-        if todo.get("die") == "always" or (flag is not None and not flag.exists()):
-            if flag is not None:
-                flag.touch()
+        if _is_due(todo.get("die")):
             os.kill(os.getpid(), signal.SIGKILL)
+        if _is_due(todo.get("lost")):
+            raise DeviceLostError(self._device, "CUDA_ERROR_ILLEGAL_ADDRESS", 700, "a kernel read where nothing is")
+        if _is_due(todo.get("unverified")):
+            raise ProofInvalidError("proof did not verify: the test said so")
         if "error" in todo:
             raise CuzkError(todo["error"])
         if "crash" in todo:
             raise ZeroDivisionError(todo["crash"])
-        if todo.get("memory"):
+        if todo.get("needs", 0) > self._capacity:
+            raise MemoryPlanError(self._device, todo["needs"], self._capacity, self._capacity)
+        if todo.get("memory") and order.reduced < todo.get("reduced", 1 << 30):
+            self._emit(self._incident(order))
             raise OutOfDeviceMemoryError(self._device, "msm", 2000, 10, CAPACITY)
+
+    def _incident(self, order: Order) -> Incident:
+        holding = Holding(Purpose.WITNESS, order.worker, order.job, 1000)
+        picture = Picture(self._capacity, 10, (holding,), purpose=Purpose.MSM, worker=order.worker)
+        now = time.monotonic_ns()
+        return Incident(now, self._device, "out-of-memory", order.job, "no room", 2000, 10, picture)
+
+
+def _is_due(when: str | None) -> bool:
+    if when in (None, "always"):
+        return when is not None
+    flag = Path(when)
+    if flag.exists():
+        return False
+    flag.touch()
+    return True
 
 
 def make(device: str, options: Mapping[str, Any], sink: EventSink) -> FakeRuntime:

@@ -6,8 +6,7 @@ import ctypes
 
 import pytest
 
-from cuzk_engine.config import Settings
-from cuzk_engine.daemon.supervisor import choose_devices
+from cuzk_engine.daemon.device_names import DeviceNames
 from cuzk_engine.devices import select
 from cuzk_engine.devices.cuda import probe
 from cuzk_engine.devices.cuda.probe import Driver
@@ -83,10 +82,32 @@ def test_reading_the_driver() -> None:
     assert probe.read_driver(missing) is None
 
 
-def settings_with(devices: tuple[str, ...]) -> Settings:
-    settings = Settings()
-    settings.set("gpus.devices", devices, "test")
-    return settings
+class NamingDriver(FakeDriver):
+    """One that tells what its cards are called, the last one's UUID excepted."""
+
+    def cuDeviceGetUuid_v2(self, out: object, card: ctypes.c_int) -> int:  # noqa: N802
+        if card.value - 100 == len(self.cards) - 1:
+            return 1
+        raw = ctypes.cast(out, ctypes.POINTER(ctypes.c_ubyte))  # type: ignore[arg-type]
+        for k in range(16):
+            raw[k] = (card.value - 100) * 16 + k
+        return 0
+
+    def cuDeviceGetPCIBusId(self, out: object, size: int, card: ctypes.c_int) -> int:  # noqa: N802
+        name = f"0000:{card.value - 100:02X}:00.0".encode()
+        assert size > len(name)
+        ctypes.memmove(out, name, len(name))  # type: ignore[arg-type]
+        return 0
+
+
+def test_names_of_cards() -> None:
+    driver = NamingDriver(13000, [(9, 0), (9, 0), (9, 0)])
+    assert [(card.uuid, card.bus_id) for card in probe.card_names(lambda _: driver)] == [
+        ("GPU-00010203-0405-0607-0809-0a0b0c0d0e0f", "0000:00:00.0"),
+        ("GPU-10111213-1415-1617-1819-1a1b1c1d1e1f", "0000:01:00.0"),
+        ("", "0000:02:00.0"),
+    ]
+    assert probe.card_names(lambda _: NamingDriver(13000, [], 100)) == []
 
 
 @pytest.mark.parametrize(
@@ -103,7 +124,7 @@ def test_devices_of_the_daemon(
 ) -> None:
     monkeypatch.setattr(select.probe, "read_driver", lambda: driver)
     monkeypatch.setattr(select.probe, "cupy_cuda", lambda: 13)
-    assert choose_devices(settings_with(wanted)) == expected
+    assert DeviceNames([], select.usable_cards()).choose(wanted) == expected
 
 
 @pytest.mark.parametrize("name", ["1", "gpu", "GPU-1234", "7"])
@@ -111,4 +132,4 @@ def test_devices_that_the_daemon_refuses(monkeypatch: pytest.MonkeyPatch, name: 
     monkeypatch.setattr(select.probe, "read_driver", lambda: GOOD)
     monkeypatch.setattr(select.probe, "cupy_cuda", lambda: 13)
     with pytest.raises(SettingError, match=f"gpus.devices names '{name}': "):
-        choose_devices(settings_with((name,)))
+        DeviceNames([], select.usable_cards()).choose((name,))

@@ -1,0 +1,61 @@
+"""The answer to Control.Plan: what proofs of a circuit would need on a device, with settings as they are or as they
+might be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from cuzk_engine.client.types import MemoryPlanInfo, PlanChoice
+from cuzk_engine.daemon.refusal import Reason, RefusedError
+from cuzk_engine.errors import SettingError
+from cuzk_engine.settings import PIPELINE_KEYS, WORKERS_KEY, definition, value_text
+
+if TYPE_CHECKING:
+    from cuzk_engine.daemon.device_handle import DeviceHandle
+    from cuzk_engine.daemon.supervisor import Supervisor
+
+
+async def plan(supervisor: Supervisor, request: Any) -> MemoryPlanInfo:
+    """``request``: a PlanRequest. Raises CuzkError."""
+    if request.circuit_id:
+        path = (await supervisor.circuits.find(request.circuit_id)).info.key_path
+    else:
+        path = supervisor.allowed.check(request.key_path)
+    device = _device(supervisor, request.device)
+    changes = [
+        (change.key, change.value)
+        for change in request.settings
+        if not change.device or supervisor.find_device(change.device) is device
+    ]
+    texts, workers = _as_if(supervisor.pipeline_texts(), request.workers or device.workers, changes)
+    document = await device.call("plan", path=path, settings=texts, workers=workers)
+    return _from_document({**document, "device": device.id})
+
+
+def _device(supervisor: Supervisor, name: str) -> DeviceHandle:
+    if name not in ("", "auto"):
+        device = supervisor.find_device(name)
+        if device is None:
+            raise RefusedError(Reason.INVALID_ARGUMENT, f"device {name!r} is not in use by this engine")
+        return device
+    return next((device for device in supervisor.devices if device.is_ready), supervisor.devices[0])
+
+
+def _as_if(texts: dict[str, str], workers: int, changes: Iterable[tuple[str, str]]) -> tuple[dict[str, str], int]:
+    """The settings with changes. Raises SettingError for one that is wrong or that no plan depends on."""
+    for key, text in changes:
+        value = definition(key).parse(text)
+        if key == WORKERS_KEY:
+            workers = int(text)
+        elif key in PIPELINE_KEYS:
+            texts[key] = value_text(value)
+        else:
+            raise SettingError(f"{key} makes no difference to a plan; {', '.join((*PIPELINE_KEYS, WORKERS_KEY))} do")
+    definition(WORKERS_KEY).check(workers)
+    return texts, workers
+
+
+def _from_document(document: dict[str, Any]) -> MemoryPlanInfo:
+    choices = tuple(PlanChoice(**choice) for choice in document["choices"])
+    return MemoryPlanInfo(**{**document, "choices": choices})
