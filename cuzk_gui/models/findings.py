@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cuzk_gui.models.session import Session
 
 KEPT: Final = 200
-STALE_NS: Final = 75_000_000_000  # the engine says again what still holds; what it has not said for longer is over
+STALE_NS: Final = 45_000_000_000  # the engine says again what still holds; what it has not said for longer is over
 INCIDENT_KINDS: Final = ("out-of-memory", "device-lost", "worker-died", "verification-failed")
 RECORDED: Final = "this is a recording: what happened cannot be changed"
 ENGINE_AWAY: Final = "the engine is not running"

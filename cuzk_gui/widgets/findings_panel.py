@@ -24,6 +24,7 @@ from cuzk_gui.widgets.controls import label
 
 _MOST_INCIDENTS = 8
 _SINCE_NS = 3_000_000_000  # shorter after a change says nothing
+_KEPT_NS = 300_000_000_000  # so long a finding whose remedy was applied here stays, to say what that brought
 
 
 class Card(QFrame):
@@ -134,6 +135,7 @@ class FindingsPanel(QFrame):
         incidents = [r for r in session.incidents.records if r.incident.device in ("", device)][-_MOST_INCIDENTS:]
         told = {r.incident.kind for r in incidents}
         since = 0 if session.recorded else session.latest_ns - model.STALE_NS
+        self._applied = {k: at for k, at in self._applied.items() if session.latest_ns - at < _KEPT_NS}
         found = [f for f in session.findings.of(device, since, self._applied) if f.kind not in told]
         order = [("incident", str(r.number)) for r in reversed(incidents)] + [(f.device, f.kind) for f in found]
         self._arrange(order)

@@ -14,39 +14,39 @@ from cuzk_gui.theme import Theme
 from cuzk_gui.widgets.controls import Segmented
 from cuzk_gui.widgets.plan_view import PlanView
 from cuzk_gui.window import MainWindow
-from tests.gui import fakes
 from tests.gui.conftest import OpenWindow
 from tests.gui.fakes import GIB, FakeEngine
+from tests.gui.plans import memory_plan
 
 WAIT_MS = 8000
 
 
 class TestWords:
     def test_all_fit(self) -> None:
-        plan = fakes.memory_plan(peak=2 * GIB, workers=2, free=6 * GIB)
+        plan = memory_plan(peak=2 * GIB, workers=2, free=6 * GIB)
         assert model.sentence(plan) == ("all 2 workers fit, 2.00 GiB left", Tone.QUIET)
         assert model.headline(plan) == "4.00 of 6.00 GiB free"
 
     def test_degraded(self) -> None:
-        plan = fakes.memory_plan(peak=round(6.1 * GIB), workers=2, free=round(11.2 * GIB), capacity=16 * GIB)
+        plan = memory_plan(peak=round(6.1 * GIB), workers=2, free=round(11.2 * GIB), capacity=16 * GIB)
         text, tone = model.sentence(plan)
         assert text == "pre-staging falls back to locked: 2 × 6.10 GiB do not fit into 11.2 GiB"
         assert tone is Tone.WARN
 
     def test_degraded_and_still_not_all_at_once(self) -> None:
-        plan = fakes.memory_plan(peak=6 * GIB, workers=3, free=7 * GIB, capacity=16 * GIB)
+        plan = memory_plan(peak=6 * GIB, workers=3, free=7 * GIB, capacity=16 * GIB)
         text, tone = model.sentence(plan)
         assert "3 × 6.00 GiB do not fit" not in text  # the mode that was asked for is kept: one at a time fits
         assert text == "not all 3 workers fit at once (18.0 GiB): those that do not fit wait"
         assert tone is Tone.WARN
 
     def test_not_now_and_never(self) -> None:
-        text, tone = model.sentence(fakes.memory_plan(peak=7 * GIB, free=6 * GIB))
+        text, tone = model.sentence(memory_plan(peak=7 * GIB, free=6 * GIB))
         assert (text, tone) == (
             "does not fit now: one partition needs 7.00 GiB, 6.00 GiB are free; it waits",
             Tone.WARN,
         )
-        text, tone = model.sentence(fakes.memory_plan(peak=9 * GIB, free=6 * GIB))
+        text, tone = model.sentence(memory_plan(peak=9 * GIB, free=6 * GIB))
         assert (text, tone) == ("cannot run: one partition needs 9.00 GiB, the device has 8.00 GiB", Tone.BAD)
 
     def test_without_choices(self) -> None:
@@ -57,7 +57,7 @@ class TestWords:
 
 class TestBar:
     def test_parts_add_up(self) -> None:
-        plan = fakes.memory_plan(peak=2 * GIB, workers=2, free=5 * GIB, others=GIB)
+        plan = memory_plan(peak=2 * GIB, workers=2, free=5 * GIB, others=GIB)
         bar = model.bar(plan)
         assert [p.name for p in bar.planned] == ["matrices", "witness", "abc", "ntt", "msm", "workers"]
         assert bar.needed == pytest.approx(4 * GIB, abs=8)
@@ -66,18 +66,18 @@ class TestBar:
         assert bar.scale == 8 * GIB
 
     def test_too_much_goes_beyond_the_capacity(self) -> None:
-        bar = model.bar(fakes.memory_plan(peak=4 * GIB, workers=2, free=5 * GIB))
+        bar = model.bar(memory_plan(peak=4 * GIB, workers=2, free=5 * GIB))
         assert bar.over == pytest.approx(GIB, abs=2 * GIB)
-        bar = model.bar(replace(fakes.memory_plan(peak=7 * GIB, workers=1, free=5 * GIB), total=7 * GIB))
+        bar = model.bar(replace(memory_plan(peak=7 * GIB, workers=1, free=5 * GIB), total=7 * GIB))
         assert bar.over == pytest.approx(2 * GIB, abs=8)
         assert bar.scale == 8 * GIB + bar.over
 
     def test_an_unknown_purpose_has_its_part(self) -> None:
-        plan = replace(fakes.memory_plan(), by_purpose={"plasma": GIB})
+        plan = replace(memory_plan(), by_purpose={"plasma": GIB})
         assert model.bar(plan).planned[0].name == "plasma"
 
     def test_the_line_in_the_chart_stands_on_what_stays(self) -> None:
-        plan = replace(fakes.memory_plan(peak=2 * GIB, workers=1), by_purpose={"msm": 2 * GIB})
+        plan = replace(memory_plan(peak=2 * GIB, workers=1), by_purpose={"msm": 2 * GIB})
         assert model.chart_level(plan, {"srs": GIB, "msm": GIB}) == 3 * GIB
         counted = replace(plan, by_purpose={"msm": GIB, "srs": GIB})
         assert model.chart_level(counted, {"srs": GIB}) == 2 * GIB
@@ -88,11 +88,11 @@ class TestView:
         view = PlanView(theme, "cpu")
         qtbot.addWidget(view)
         assert view.sentence == model.NO_CIRCUIT
-        view.show_plan(PlanState(fakes.memory_plan(), circuit="merkle10"))
+        view.show_plan(PlanState(memory_plan(), circuit="merkle10"))
         assert view.title == "Plan · merkle10"
         assert view.sentence.startswith("all 2 workers fit")
         assert "One partition, at its peak: 2.00 GiB" in view.toolTip()
-        view.show_plan(PlanState(fakes.memory_plan(workers=3), circuit="merkle10", what_if="workers → 3"))
+        view.show_plan(PlanState(memory_plan(workers=3), circuit="merkle10", what_if="workers → 3"))
         assert view.title == "If workers → 3"
         view.show_plan(PlanState(said="the key is gone", circuit="merkle10"))
         assert view.bar.isHidden()
