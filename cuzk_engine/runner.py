@@ -268,7 +268,7 @@ def plan_for(device: Device, sizes: CircuitSizes, settings: PipelineSettings) ->
     """What one proof of such a circuit needs on ``device``, in the mode that was asked for."""
     work = Work(sizes)
     mode = modes(settings, device.info.kind, work)[0]
-    return plan_partition(work, mode, device, page_locks=device.info.page_locks)
+    return plan_partition(work, mode, device)
 
 
 class _Blinding:

@@ -40,7 +40,8 @@ class Owner:
 @dataclass(frozen=True, slots=True)
 class DeviceInfo:
     """What a device is. ``capacity`` in bytes; ``inert_settings`` are settings that make no difference on it;
-    ``page_locks``: whether page-locked host memory makes its uploads faster, so that a copy into it pays."""
+    ``page_locks``: whether page-locked host memory makes its uploads faster, so that a copy into it pays;
+    ``parallel_launches``: MSMs that are under way at a time, each with its scratch."""
 
     id: str
     kind: str  # "cpu" | "cuda"
@@ -52,6 +53,7 @@ class DeviceInfo:
     bus_id: str = ""
     inert_settings: tuple[str, ...] = ()
     page_locks: bool = False
+    parallel_launches: int = 1
 
 
 class Buffer(Protocol):
@@ -216,10 +218,10 @@ class Msm:
     ``resident``: the points may stay on the device for later launches with the same bytes; what they take there leaves
     ``room``, the reservation that was made for it, and where they are there already ``room`` shrinks by it (None: no
     room was made, since a lease holds them; else they stay only where memory is free). Otherwise they travel for this
-    launch alone, through one of two buffers, so that the upload for one launch overlaps the kernels of the one before.
+    launch alone, so that the upload for one launch overlaps the kernels of the one before.
 
-    All that a launch takes besides is given back to the ledger as soon as it was enqueued, since what is launched later
-    runs later.
+    All that a launch takes besides is given back to the ledger as soon as it was enqueued, where what is launched later
+    runs later; where several are under way, when its event was waited for, at the latest when the lock is let go.
     """
 
     curve: Curve
@@ -239,8 +241,8 @@ Operation = Evaluate | NttTable | CosetExtend | HJoin | Quotient | Msm
 @dataclass(frozen=True, slots=True)
 class Need:
     """Bytes that an operation takes on a device at most. ``scratch``: from its launch to its end. ``transit``: points
-    that travel for it, both buffers. ``stay``: what remains on the device for the next proofs; 0 where the device
-    reads the host's memory."""
+    that travel for it, as long. ``stay``: what remains on the device for the next proofs; 0 where the device reads the
+    host's memory."""
 
     scratch: int
     transit: int = 0

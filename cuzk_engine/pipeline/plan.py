@@ -13,17 +13,16 @@ What stays (table, matrices, points) counts from the stage that loads it, or in 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from cuzk_engine.curves import Curve
-from cuzk_engine.devices.base import Need
+from cuzk_engine.devices.base import DeviceInfo, Need
 from cuzk_engine.events import Purpose
 from cuzk_engine.groth16.plan import CircuitSizes, PointRange, Query
 from cuzk_engine.pipeline.modes import Mode, Prestage, Work
-
-OUTSTANDING: Final = 2  # results of MSM launches at a time, with double-buffering; else one
 
 EVALUATE: Final = "evaluate"
 TRANSFORM: Final = "transform"
@@ -34,6 +33,8 @@ MATRICES: Final = "matrices"
 class Needs(Protocol):
     """What a device takes for its operations; see `devices.base.Device`."""
 
+    @property
+    def info(self) -> DeviceInfo: ...
     def msm_need(self, curve: Curve, group: int, n: int, present: int, *, resident: bool) -> Need: ...
     def evaluate_need(
         self, curve: Curve, coefficients: int, n_vars: int, domain: int, *, prepared: bool = False
@@ -127,13 +128,8 @@ class PartitionPlan:
         return sum(self.there.values()) + held + serial + (workers - 1) * self.own
 
 
-def plan_partition(
-    work: Work, mode: Mode, needs: Needs, there: There = NOTHING, *, page_locks: bool = False
-) -> PartitionPlan:
-    """The plan of one proof in ``mode`` on a device with these needs, of which some things are there.
-
-    ``page_locks``: the witness is copied to be page-locked.
-    """
+def plan_partition(work: Work, mode: Mode, needs: Needs, there: There = NOTHING) -> PartitionPlan:
+    """The plan of one proof in ``mode`` on a device with these needs, of which some things are there."""
     sizes = work.sizes
     vector, witness = sizes.vector_bytes, sizes.witness_bytes
     stages = []
@@ -144,7 +140,7 @@ def plan_partition(
         stages.append(Stage(EVALUATE, {**inputs, Purpose.SCRATCH: need.scratch}, loaded))
     table = needs.table_bytes(sizes.curve, sizes.log_domain)
     stages.append(Stage(TRANSFORM, inputs, {} if TABLE in there else {Purpose.NTT: table}))
-    results = (OUTSTANDING if mode.double_buffer else 1) * max(sizes.point_bytes(query) for query in Query)
+    results = outstanding(mode) * max(sizes.point_bytes(query) for query in Query)
     stages += _msm_stages(work, mode, needs, there, results)
     return PartitionPlan(
         mode=mode,
@@ -153,7 +149,7 @@ def plan_partition(
         found=frozenset(there),
         inputs=witness + (0 if mode.on_device else 3 * vector),
         results=results,
-        host=_host(work, mode, page_locks=page_locks),
+        host=_host(work, mode, page_locks=needs.info.page_locks),
     )
 
 
@@ -161,13 +157,13 @@ def _evaluate_need(sizes: CircuitSizes, needs: Needs, *, prepared: bool) -> Need
     return needs.evaluate_need(sizes.curve, sizes.n_coefficients, sizes.n_vars, sizes.domain_size, prepared=prepared)
 
 
-def steady_plan(work: Work, mode: Mode, needs: Needs, *, page_locks: bool = False) -> PartitionPlan:
+def steady_plan(work: Work, mode: Mode, needs: Needs) -> PartitionPlan:
     """The plan where all is there that stays."""
-    cold = plan_partition(work, mode, needs, page_locks=page_locks)
+    cold = plan_partition(work, mode, needs)
     names = {EVALUATE: MATRICES, TRANSFORM: TABLE}
     loads = {names.get(stage.name, stage.name): sum(stage.loaded.values()) for stage in cold.stages}
     there = {name: nbytes for name, nbytes in loads.items() if nbytes}
-    return plan_partition(work, mode, needs, there, page_locks=page_locks)
+    return plan_partition(work, mode, needs, there)
 
 
 def is_resident(work: Work, mode: Mode, query: Query) -> bool:
@@ -176,17 +172,17 @@ def is_resident(work: Work, mode: Mode, query: Query) -> bool:
 
 
 def _msm_stages(work: Work, mode: Mode, needs: Needs, there: There, results: int) -> list[Stage]:
-    sizes, stages, before = work.sizes, [], 0
+    """Launches that are under way together count together, which is never more than there are results for."""
+    sizes, stages = work.sizes, []
+    running: deque[Need] = deque(maxlen=min(needs.info.parallel_launches, outstanding(mode)))
     for query in Query:
-        resident = is_resident(work, mode, query)
         scratch = stay = transit = 0
         for part in sizes.launches(query, mode.batch):
-            need = _msm_need(sizes, needs, query, part, resident=resident)
-            scratch = max(scratch, need.scratch)
-            # Two buffers: one of this launch, one of the one before it.
-            transit = max(transit, need.transit, (before + need.transit + 1) // 2)
-            before = need.transit
+            need = _msm_need(sizes, needs, query, part, resident=is_resident(work, mode, query))
+            running.append(need)
             stay += need.stay
+            together = sum(n.scratch for n in running), sum(n.transit for n in running)
+            scratch, transit = max((scratch, transit), together, key=sum)
         used = {
             Purpose.WITNESS: sizes.witness_bytes,
             Purpose.ABC: sizes.vector_bytes if query is Query.H else 0,
@@ -217,14 +213,15 @@ def _host(work: Work, mode: Mode, *, page_locks: bool) -> dict[Purpose, int]:
     host = {
         Purpose.ABC: 0 if mode.on_device else 3 * work.sizes.vector_bytes,
         Purpose.WITNESS: work.sizes.witness_bytes if page_locks and mode.prestage is not Prestage.OFF else 0,
-        Purpose.SRS: conversions(mode) * conversion_bytes(work, mode) if work.converts else 0,
+        Purpose.SRS: outstanding(mode) * conversion_bytes(work, mode) if work.converts else 0,
     }
     return {purpose: nbytes for purpose, nbytes in host.items() if nbytes}
 
 
-def conversions(mode: Mode) -> int:
-    """Buffers that points are converted into."""
-    return OUTSTANDING if mode.double_buffer else 1
+def outstanding(mode: Mode) -> int:
+    """MSM launches at a time whose results were not fetched: there are so many buffers for results, and for points
+    that are converted."""
+    return 2 if mode.double_buffer else 1
 
 
 def conversion_bytes(work: Work, mode: Mode) -> int:

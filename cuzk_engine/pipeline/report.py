@@ -82,10 +82,9 @@ class Planned:
 
 
 def planned(work: Work, mode: Mode, device: Device) -> Planned:
-    page_locks = device.info.page_locks
     return Planned(
-        plan_partition(work, mode, device, page_locks=page_locks),
-        steady_plan(work, mode, device, page_locks=page_locks),
+        plan_partition(work, mode, device),
+        steady_plan(work, mode, device),
     )
 
 

@@ -18,7 +18,7 @@ from cuzk_engine.groth16.plan import PointRange, Query
 from cuzk_engine.groth16.proving_key import ProvingKey
 from cuzk_engine.native import Group
 from cuzk_engine.pipeline.modes import Mode, Prestage, Work
-from cuzk_engine.pipeline.plan import OUTSTANDING, conversion_bytes, conversions, is_resident
+from cuzk_engine.pipeline.plan import conversion_bytes, is_resident, outstanding
 from cuzk_engine.pipeline.progress import Run
 from cuzk_engine.pipeline.staging import Vectors
 
@@ -78,25 +78,24 @@ class Sums:
 
     def launch(self, vectors: Vectors) -> None:
         """Launches everything; what was not collected yet is running then, or done."""
-        outstanding = OUTSTANDING if self._mode.double_buffer else 1
-        self._allocate(outstanding)
+        count = outstanding(self._mode)
+        self._allocate(count)
         buffers = [buffer.data for buffer in self._converted]
         for number, launch in enumerate(self._launches()):
-            while len(self._running) >= outstanding:
+            while len(self._running) >= count:
                 self._collect_first()
             target = buffers[number % len(buffers)] if buffers else None
-            self._launch_one(launch, vectors, target, self._results[number % outstanding])
+            self._launch_one(launch, vectors, target, self._results[number % count])
             if not self._mode.double_buffer:
                 with self._run.span(Kind.RESULT_SYNC):
                     self._running[-1].event.wait()
-            elif len(self._running) == outstanding:
+            elif len(self._running) == count:
                 self._collect_first()
 
     def finish(self) -> None:
         """Waits until everything that was launched has ended."""
         if self._running:
-            with self._run.span(Kind.RESULT_SYNC):
-                self._running[-1].event.wait()
+            self._running[-1].event.wait()
 
     def collect(self) -> dict[Query, bytes]:
         """The sums, one affine point in Montgomery form each."""
@@ -110,14 +109,14 @@ class Sums:
             for part in parts:
                 yield _Launch(query, part, part is parts[-1])
 
-    def _allocate(self, outstanding: int) -> None:
+    def _allocate(self, count: int) -> None:
         device, owner = self._device, self._run.owner
         largest = max(self._sizes.point_bytes(query) for query in Query)
-        for _ in range(outstanding):
+        for _ in range(count):
             self._results.append(device.allocate(largest, Purpose.RESULT, owner))
         if self._work.converts:
             nbytes, pinned = conversion_bytes(self._work, self._mode), self._mode.prestage is not Prestage.OFF
-            for _ in range(conversions(self._mode)):
+            for _ in range(count):
                 self._converted.append(device.staging(nbytes, Purpose.SRS, owner, pinned=pinned))
 
     def _launch_one(self, launch: _Launch, vectors: Vectors, converted: Bytes | None, result: Buffer) -> None:

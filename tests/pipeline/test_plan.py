@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuzk_engine.curves import CURVES
-from cuzk_engine.devices.base import CancelToken, Need, Owner
+from cuzk_engine.devices.base import CancelToken, DeviceInfo, Need, Owner
 from cuzk_engine.devices.ledger import Ledger
 from cuzk_engine.events import Purpose
 from cuzk_engine.groth16.plan import CircuitSizes, Query
@@ -15,9 +15,12 @@ from cuzk_engine.pipeline.plan import MATRICES, TABLE, plan_partition, steady_pl
 class Needs:
     """Of an imaginary device: all different, so that no mistake cancels another."""
 
+    def __init__(self, parallel=1, page_locks=False):
+        self.info = DeviceInfo("x", "x", "x", 1, "x", page_locks=page_locks, parallel_launches=parallel)
+
     def msm_need(self, curve, group, n, present, *, resident):
         size = curve.g1_bytes * group
-        return Need(7 * n + 1000, 0, present * size) if resident else Need(7 * n + 1000, 2 * n * size)
+        return Need(7 * n + 1000, 0, present * size) if resident else Need(7 * n + 1000, n * size)
 
     def evaluate_need(self, curve, coefficients, n_vars, domain, *, prepared=False):
         return Need(32 * n_vars) if prepared else Need(300 * coefficients, 0, 41 * coefficients)
@@ -98,7 +101,7 @@ def test_smaller_modes_take_no_more(plans):
 def test_host_memory():
     work = Work(CircuitSizes(CURVES[0], 100, 1, 128, 300))
     for mode in modes(PipelineSettings(), "cuda", work):
-        plan = plan_partition(work, mode, NEEDS, page_locks=True)
+        plan = plan_partition(work, mode, Needs(page_locks=True))
         assert plan.host.get(Purpose.ABC, 0) == (0 if mode.on_device else 3 * 32 * 128)
         assert plan.host.get(Purpose.WITNESS, 0) == (0 if mode.prestage is Prestage.OFF else 3200)
         assert Purpose.SRS not in plan.host
@@ -108,3 +111,25 @@ def test_host_memory():
         mode = modes(PipelineSettings(double_buffer=double_buffer, batch=64), "cuda", converting)[0]
         largest = 64 * CURVES[0].g2_bytes
         assert plan_partition(converting, mode, NEEDS).host[Purpose.SRS] == (2 if double_buffer else 1) * largest
+
+
+@given(plans=PLANS, index=st.integers(0, 60))
+def test_launches_under_way_together_count_together(plans, index):
+    work, choices = plans
+    mode = choices[index % len(choices)]
+    one, two = (plan_partition(work, mode, Needs(parallel)) for parallel in (1, 2))
+    launches = [
+        (query, NEEDS.msm_need(work.sizes.curve, query.group, part.n, part.n, resident=False))
+        for query in Query
+        for part in work.sizes.launches(query, mode.batch)
+    ]
+    for before, after in zip(one.stages, two.stages, strict=True):
+        if after.name not in set(Query) or mode.residency == "device":
+            continue
+        pairs = [
+            sum(need.scratch + need.transit for _, need in launches[max(0, k - 1 if mode.double_buffer else k) : k + 1])
+            for k, (query, _) in enumerate(launches)
+            if query == after.name
+        ]
+        assert after.used[Purpose.MSM] + after.used[Purpose.SRS] == max(pairs)
+        assert before.total <= after.total

@@ -1,12 +1,14 @@
 """A device that keeps its memory's books as a GPU does, and computes as the CPU does.
 
-Points and matrices are copied to it, where they stay or through two buffers that launches share; the evaluation takes
-scratch. What its launches take is exactly what `msm_need` and `evaluate_need` say.
+Points and matrices are copied to it, where they stay or travel for a launch; the evaluation takes scratch. What its
+launches take is exactly what `msm_need` and `evaluate_need` say, until their events were waited for where several are
+under way at a time.
 """
 
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 from dataclasses import replace
 
 from cuzk_engine.devices.arena import Capacity
@@ -42,15 +44,31 @@ class Lease:
         self.release()
 
 
+class UnderWay:
+    """The event of an MSM that counts as running until it is waited for."""
+
+    def __init__(self, memory):
+        self._memory = memory
+
+    def wait(self):
+        self._memory.free()
+
+    def done(self):
+        return False
+
+
 class Card(CpuDevice):
     """``others``: bytes that another program holds, which may change."""
 
-    def __init__(self, capacity, sink=None, context=0, page_locks=True):
+    def __init__(self, capacity, sink=None, context=0, page_locks=True, parallel=1):
         super().__init__(Capacity(capacity, "given"), sink)
         self.guard = threading.RLock()
-        self.resident, self.users = {}, {}
+        self.resident, self.users, self._under_way = {}, {}, []
         self.taken_by_others = 0
-        self._info = replace(self._info, id="cpu", kind="card", inert_settings=(), page_locks=page_locks)
+        self._info = replace(
+            self._info, id="cpu", kind="card", inert_settings=(), page_locks=page_locks,
+            parallel_launches=parallel,
+        )  # fmt: skip
         self.asked = 0
         self._ledger._ceiling = self._available
         self._ledger.add_reclaimer(self._reclaim_residents, self._idle_residents)
@@ -60,7 +78,7 @@ class Card(CpuDevice):
     def msm_need(self, curve, group, n, present, *, resident):
         size = curve.g2_bytes if group == 2 else curve.g1_bytes
         scratch = super().msm_need(curve, group, n, present, resident=resident).scratch
-        return Need(scratch, 0, present * size) if resident else Need(scratch, 2 * n * size)
+        return Need(scratch, 0, present * size) if resident else Need(scratch, n * size)
 
     def evaluate_need(self, curve, coefficients, n_vars, domain, *, prepared=False):
         return Need(32 * n_vars if prepared else 320 * coefficients, 0, 0 if prepared else 40 * coefficients)
@@ -82,6 +100,26 @@ class Card(CpuDevice):
     def drop_residents(self):
         self._reclaim_residents(1 << 62)
 
+    def launch(self, operation, owner, cancel, after=None):
+        done = super().launch(operation, owner, cancel, after)
+        if not isinstance(operation, Msm) or self._info.parallel_launches == 1:
+            return done
+        n, size = operation.points.shape
+        scratch = CpuDevice.msm_need(self, operation.curve, operation.group, n, n, resident=True).scratch
+        travelled = 0 if self._key(operation.points) in self.resident else n * size
+        event = UnderWay(HostBuffer.allocate(self._ledger, scratch + travelled, Purpose.MSM, owner))
+        self._under_way.append(event)
+        return event
+
+    @contextmanager
+    def compute_lock(self, owner, cancel):
+        with super().compute_lock(owner, cancel):
+            try:
+                yield
+            finally:
+                while self._under_way:
+                    self._under_way.pop().wait()
+
     def _run(self, operation, owner, call):
         if isinstance(operation, Evaluate):
             n_vars = operation.witness.nbytes // 32
@@ -101,7 +139,7 @@ class Card(CpuDevice):
             present = int(operation.points.any(axis=1).sum())
             self._keep(self._key(operation.points), present * size, Purpose.SRS, operation.room)
             return super()._run_msm(operation, owner, call)
-        with self.allocate(2 * nbytes, Purpose.SRS, owner):
+        with self.allocate(nbytes, Purpose.SRS, owner):
             return super()._run_msm(operation, owner, call)
 
     def _keep(self, key, nbytes, purpose, room):
