@@ -38,7 +38,8 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class DeviceInfo:
-    """What a device is. ``capacity`` in bytes; ``inert_settings`` are settings that make no difference on it."""
+    """What a device is. ``capacity`` in bytes; ``inert_settings`` are settings that make no difference on it;
+    ``parallel_launches``: MSMs that are under way at a time, each with its scratch."""
 
     id: str
     kind: str  # "cpu" | "cuda"
@@ -49,6 +50,7 @@ class DeviceInfo:
     uuid: str = ""
     bus_id: str = ""
     inert_settings: tuple[str, ...] = ()
+    parallel_launches: int = 1
 
 
 class Buffer(Protocol):

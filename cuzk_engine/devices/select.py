@@ -40,5 +40,6 @@ def open_device(name: str = "auto", sink: EventSink | None = None, arena: str = 
     if name == "cpu":
         return CpuDevice(resolve(arena), sink, threads)
     from cuzk_engine.devices.cuda.device import CudaDevice
+    from cuzk_engine.devices.cuda.limit import read_limit
 
-    return CudaDevice(int(name.removeprefix("cuda:")), cache_dir() / "kernels", sink)
+    return CudaDevice(int(name.removeprefix("cuda:")), cache_dir() / "kernels", sink, read_limit())

@@ -32,10 +32,17 @@ class Msm:
     allocator.
 
     ``groups`` of windows and ``blocks`` (resident blocks a multiprocessor), None for what was best on an H200.
+    ``priority``: of the first group's stream.
     """
 
     def __init__(
-        self, kernels: Kernels, curve: Curve, group: int, blocks: int | None = None, groups: int | None = None
+        self,
+        kernels: Kernels,
+        curve: Curve,
+        group: int,
+        blocks: int | None = None,
+        groups: int | None = None,
+        priority: int = -5,
     ) -> None:
         self._kernels, self.curve, self.group = kernels, curve, group
         name = cpp_curve(curve)
@@ -55,7 +62,7 @@ class Msm:
         self._fixed, self._affine = Program("msm/fixed.cu", options), Program("msm/affine.cu", options)
         self._groups = groups
         # CUDA takes a priority out of its range as the nearest one in it.
-        self._streams = [cupy.cuda.Stream(non_blocking=True, priority=min(k - 5, 0)) for k in range(groups or 2)]
+        self._streams = [cupy.cuda.Stream(non_blocking=True, priority=min(priority + k, 0)) for k in range(groups or 2)]
 
     @property
     def programs(self) -> tuple[Program, ...]:

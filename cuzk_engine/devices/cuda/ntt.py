@@ -17,6 +17,7 @@ from cuzk_engine.devices.cuda.shape import table_rows
 INVERSE, COSET, SCALE_TABLE, SCALE_CONSTANT = 1, 2, 4, 8
 MAX_LOG = 28
 _ROOTS = 31
+_POWERS = 32  # at most, of a shift
 _NON_RESIDUE = 5  # the smallest of both fields, counted from 2
 
 
@@ -48,6 +49,14 @@ def plan(log_n: int, most: int = 7, columns: int = 2, tile: int = 10) -> tuple[P
 def root_of_unity(curve: Curve, log_n: int) -> int:
     """snarkjs's root of order 2^log_n, plain: a power of the smallest non-residue."""
     return pow(_NON_RESIDUE, (curve.r - 1) >> log_n, curve.r)
+
+
+def coset_shift(curve: Curve, log_n: int) -> int:
+    """The generator of the coset that a domain of 2^log_n is extended to, plain: the root of unity of twice the order,
+    or where there is none the square of the smallest non-residue."""
+    if log_n < curve.two_adicity:
+        return root_of_unity(curve, log_n + 1)
+    return _NON_RESIDUE**2
 
 
 def to_limbs(values: list[int], limbs: int = 4) -> np.ndarray[Any, np.dtype[np.uint64]]:
@@ -83,9 +92,12 @@ class Ntt:
         r, radix = curve.r, 1 << 256
         roots = [root_of_unity(curve, min(j + 2, curve.two_adicity)) for j in range(_ROOTS)]
         inverses = [pow(1 << k, -1, r) for k in range(MAX_LOG + 1)]
-        values = to_limbs([v * radix % r for v in roots + inverses])
+        shift = coset_shift(curve, log_n)
+        shifts = [pow(g, 1 << j, r) for g in (shift, pow(shift, -1, r)) for j in range(_POWERS)]
+        values = to_limbs([v * radix % r for v in roots + inverses + shifts])
         constants[: len(values)].set(values, stream=cupy.cuda.get_current_stream())
         self._inverse_sizes = constants[_ROOTS:]
+        self._shifts = constants[_ROOTS + len(inverses) :], constants[_ROOTS + len(inverses) + _POWERS :]
         self._launch_flat("ntt_table", (self.table, constants, np.uint64(1 << log_n)), 1 << log_n)
 
     @staticmethod
@@ -165,12 +177,38 @@ class Ntt:
         self._launch_flat("ntt_reverse", (data, np.uint64(n), np.uint32(log_n)), n, data.size // (4 * n))
 
     def coset_extend(self, data: Any, scale: bool = True) -> None:
-        """Values on the domain to values on the odd coset, natural order on both sides and no bit reversal in
-        between."""
+        """Values on the domain to values on the coset of ``coset_shift``, natural order on both sides and no bit
+        reversal in between."""
         self.run(data, inverse=True, scale=scale)
-        self.run(data, coset=True, in_reversed=True)
+        if self._is_odd(data):
+            self.run(data, coset=True, in_reversed=True)
+        else:
+            self.scale_by_shift(data, is_reversed=True)
+            self.run(data, in_reversed=True)
 
     def coset_extend_reversed(self, data: Any, scale: bool = True) -> None:
-        """The same with reversed order on both sides, which saves the scaling."""
+        """The same with reversed order on both sides, which on the odd coset saves the scaling."""
         self.run(data, inverse=True, in_reversed=True, scale=scale)
-        self.run(data, coset=True)
+        if self._is_odd(data):
+            self.run(data, coset=True)
+        else:
+            self.scale_by_shift(data)
+            self.run(data)
+
+    def coset_interpolate(self, data: Any, scale: bool = True) -> None:
+        """Values on that coset, reversed order, to coefficients, natural order."""
+        odd = self._is_odd(data)
+        self.run(data, inverse=True, in_reversed=True, coset=odd, scale=scale)
+        if not odd:
+            self.scale_by_shift(data, inverse=True)
+
+    def scale_by_shift(self, data: Any, *, inverse: bool = False, is_reversed: bool = False) -> None:
+        """Multiplies the element of index i by the i-th power of the table's coset shift, or of its inverse."""
+        n = data.shape[-2]
+        bits = np.uint32(n.bit_length() - 1 if is_reversed else 0)
+        words = (data, np.uint64(n), self._shifts[int(inverse)], np.uint64(n), bits)
+        self._launch_flat("ntt_scale_powers", words, n, data.size // (4 * n))
+
+    def _is_odd(self, data: Any) -> bool:
+        """Whether the vector's coset is the odd one."""
+        return bool(data.shape[-2].bit_length() - 1 < self._curve.two_adicity)

@@ -15,7 +15,7 @@ LONGEST_PIECE: Final = 64
 _LONG: Final = 1 << 23  # points from which on the last reduction is short beside the whole
 _MANY: Final = 1 << 20  # sums that keep a device busy eight at a time
 ALIGNMENT: Final = 512
-_CONSTANT_ROWS: Final = 64  # roots of unity and inverse sizes behind a table of twiddles
+_CONSTANT_ROWS: Final = 128  # roots of unity, inverse sizes and powers of a shift behind a table of twiddles
 
 
 def aligned_size(nbytes: int) -> int:

@@ -79,11 +79,14 @@ class Timeline:
         """Emits the spans that are over."""
         spans: list[Span] = []
         with self._lock:
-            # They may lie on two streams: the end can come before the begin.
-            over = [span for span in self._pending if span.end.done and span.begin.done]
+            over: list[_Pending] = []
+            left: list[_Pending] = []
+            for one in self._pending:
+                # They may lie on two streams: the end can come before the begin.
+                (over if one.end.done and one.begin.done else left).append(one)
             if not over:
                 return
-            self._pending = [span for span in self._pending if span not in over]
+            self._pending = left
             if time.monotonic_ns() - self._base_ns > _CALIBRATION_LIFE_NS:
                 self._calibrate()
             if self._sink is not None:
@@ -109,25 +112,37 @@ class Timeline:
 
 class CudaEvent:
     """A recorded event of a device; see DeviceEvent. ``guard`` makes the device the current one and translates its
-    errors."""
+    errors; ``over`` is called when the event is known to have happened."""
 
     def __init__(
-        self, event: Any, timeline: Timeline, guard: Callable[[], AbstractContextManager[None]], kept: object = None
+        self,
+        event: Any,
+        timeline: Timeline,
+        guard: Callable[[], AbstractContextManager[None]],
+        kept: object = None,
+        over: Callable[[], None] | None = None,
     ) -> None:
         self.event = event
-        self._timeline, self._guard, self._kept = timeline, guard, kept
+        self._timeline, self._guard, self._kept, self._over = timeline, guard, kept, over
 
     def wait(self) -> None:
         with self._guard():
-            self.event.synchronize()  # without the interpreter lock
-            self._timeline.collect()
+            if not self.event.done:
+                self._timeline.collect()  # while there is time for it
+                self.event.synchronize()  # without the interpreter lock
+            self._end()
 
     def done(self) -> bool:
         with self._guard():
             over = bool(self.event.done)
             if over:
-                self._timeline.collect()
+                self._end()
             return over
+
+    def _end(self) -> None:
+        self._timeline.collect()
+        if self._over is not None:
+            self._over()
 
 
 PHASES: Final = {

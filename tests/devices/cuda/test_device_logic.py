@@ -18,8 +18,9 @@ import numpy as np
 import pytest
 
 from cuzk_engine import native
-from cuzk_engine.devices.base import CancelToken, Evaluate, Msm, Owner
-from cuzk_engine.devices.cuda.shape import scratch_bytes, shape, table_rows
+from cuzk_engine.devices.base import CancelToken, Msm, Owner
+from cuzk_engine.devices.cuda.need import evaluation_bytes, matrices_bytes
+from cuzk_engine.devices.cuda.shape import table_rows
 from cuzk_engine.errors import CancelledError, DeviceLostError, MemoryPlanError, OutOfDeviceMemoryError
 from cuzk_engine.events import Allocation, Event, Incident, Kind, Lane, Purpose, Span
 from cuzk_engine.keys import KeyCache
@@ -30,79 +31,146 @@ from tests.support.cases import TINY_CASES, case
 
 ME = Owner("job", 0, 0)
 MIB = 1 << 20
-_DEPENDENT = ("device", "memory", "operations", "timeline", "msm", "ntt", "vectors", "fields", "module")
+_DEPENDENT = (
+    "card",
+    "device",
+    "feeder",
+    "fields",
+    "loader",
+    "memory",
+    "module",
+    "msm",
+    "ntt",
+    "operations",
+    "slots",
+    "staging",
+    "timeline",
+    "vectors",
+)
 
 
 class CpuOperations:
-    """``Operations`` with the native library; a vector that stays on the device keeps the order it has."""
+    """``Operations`` with the native library, on the current stream of the fake; a vector that stays on the device
+    keeps the order it has."""
 
-    def __init__(self, allocations: list[tuple[str, int]]) -> None:
+    def __init__(self, fake: Any) -> None:
         self._library, self._call = native.library(), native.Call
-        self._allocations = allocations
+        self._runtime, self._cuda = fake.cuda.runtime, fake.cuda
+        self._tables: dict[int, Any] = {}
+
+    def _put(self, work: Any, reads: Any = (), writes: Any = ()) -> None:
+        """``work`` behind what the stream does already, which uses these buffers."""
+        addresses = [tuple(b.address for b in buffers if b.nbytes) for buffers in (reads, writes)]
+        self._runtime.put(self._cuda.get_current_stream(), work, *addresses)
+
+    def _scratch(self, nbytes: int) -> None:
+        """As kernels would, writes to memory of the current allocator."""
+        (address, _, _), offset = self._cuda.here.allocate(nbytes)
+        self._runtime.put(self._cuda.get_current_stream(), lambda: None, (), (address + offset,))
 
     def prepare(self, curve: Any) -> None: ...
 
     def fill_table(self, operation: Any, table: Any) -> None:
         nbytes = self._library.ntt_table_bytes(operation.curve, operation.log_n)
-        self._tables = getattr(self, "_tables", {})
         self._tables[table.address] = data = native.aligned(nbytes)
-        self._library.ntt_table(operation.curve, operation.log_n, data, self._call(1))
         table.array((table_rows(operation.log_n), 4), np.uint64)
+        self._put(
+            lambda: self._library.ntt_table(operation.curve, operation.log_n, data, self._call(1)), writes=(table,)
+        )
 
     def coset_extend(self, operation: Any, data: Any, table: Any) -> None:
         n = 32 << operation.log_n
-        work = native.aligned(n)
-        view = data.array((n,), np.uint8)
-        work[:] = view
-        self._library.coset_extend(operation.curve, work, operation.log_n, self._tables[table.address], self._call(1))
-        view[:] = work
+        view, twiddles = data.array((n,), np.uint8), self._tables[table.address]
+
+        def work() -> None:
+            copy = native.aligned(n)
+            copy[:] = view
+            self._library.coset_extend(operation.curve, copy, operation.log_n, twiddles, self._call(1))
+            view[:] = copy
+
+        self._put(work, (table,), (data,))
 
     def join(self, operation: Any, a: Any, b: Any, c: Any) -> None:
         n = 32 * operation.n
         views = [x.array((n,), np.uint8) for x in (a, b, c)]
-        work = [native.aligned(n) for _ in views]
-        for x, view in zip(work, views, strict=True):
-            x[:] = view
-        self._library.h_join(operation.curve, *work, operation.n, self._call(1))
-        views[0][:] = work[0]
 
-    def msm(self, operation: Any, points: Any, scalars: Any, result: Any, marks: list[Any]) -> None:
-        curve, group, n = operation.curve, Group(operation.group), operation.n
+        def work() -> None:
+            copies = [native.aligned(n) for _ in views]
+            for x, view in zip(copies, views, strict=True):
+                x[:] = view
+            self._library.h_join(operation.curve, *copies, operation.n, self._call(1))
+            views[0][:] = copies[0]
+
+        self._put(work, (b, c), (a,))
+
+    def msm(self, operation: Any, points: Any, scalars: Any, result: Any, marks: list[Any], place: Any) -> None:
+        curve, group = operation.curve, Group(operation.group)
         size = curve.g2_bytes if group is Group.G2 else curve.g1_bytes
-        out, work = native.aligned(size), native.aligned(32 * n)
-        work[:] = scalars.array((32 * n,), np.uint8, 32 * operation.offset)
-        table = native.aligned(n * size)
+        view = scalars.array((operation.n, 32), np.uint8, 32 * operation.offset)
+        out = result.array((size,), np.uint8)
+        n = 0 if points is None else points.count
+        reads = [scalars]
         if n:
-            table[:] = points.array
-        nbytes = self._library.msm_scratch_bytes(curve, group, n, 1)
-        scratch = native.aligned(nbytes)
-        self._library.msm(curve, group, table.reshape(n, size), work, n, out, scratch, nbytes, self._call(1))
-        result.array((size,), np.uint8)[:] = out
+            reads.append(points.block)
+            self._scratch(512)
 
-    def prepare_matrices(self, curve: Any, section: Any, domain: int, n_vars: int) -> Any:
-        return SimpleNamespace(section=np.array(section), domain=domain)
+        def work() -> None:
+            chosen = view if not n or points.index is None else view[points.index]
+            values, table, sums = native.aligned(32 * n), native.aligned(n * size), native.aligned(size)
+            if n:
+                values[:], table[:] = chosen.reshape(-1), points.array
+            nbytes = self._library.msm_scratch_bytes(curve, group, n, 1)
+            scratch = native.aligned(nbytes)
+            self._library.msm(curve, group, table.reshape(n, size), values, n, sums, scratch, nbytes, self._call(1))
+            out[:] = sums
+
+        self._put(work, reads, (result,))
+        marks.append(("sort", place.stream.record()))
+        marks.append(("accumulate", place.stream.record()))
+
+    def prepare_matrices(self, curve: Any, parts: Any, n: int, domain: int, n_vars: int, allocate: Any) -> Any:
+        section = np.empty((n, 44), np.uint8)
+        block = None
+        for turn in range(2):
+            for first, part in parts():
+
+                def work(first: int = first, part: Any = part) -> None:
+                    section[first : first + len(part)] = part
+
+                stream = self._cuda.get_current_stream()
+                self._runtime.put(stream, work, (part.ctypes.data,), () if block is None else (block.address,))
+            if turn == 0:
+                stream.synchronize()
+                block = allocate(matrices_bytes(n, domain))
+                stream.wait_event(block.last)
+        return block, SimpleNamespace(section=section, domain=domain)
 
     def evaluate(self, curve: Any, matrices: Any, witness: Any, out: Any) -> None:
-        section = np.ascontiguousarray(matrices.section)
-        rows = section.view(np.uint32).reshape(-1, 11)[:, 1]
-        order = np.argsort(rows, kind="stable").astype(np.uint32)
         n = 32 * matrices.domain
-        work = [native.aligned(n) for _ in out]
-        values = native.aligned(witness.nbytes)
-        values[:] = witness.array((witness.nbytes,), np.uint8)
-        self._library.evaluate(curve, section, len(section), order, values, matrices.domain, *work, self._call(1))
-        for x, buffer in zip(work, out, strict=True):
-            buffer.array((n,), np.uint8)[:] = x
+        given, views = witness.array((witness.nbytes,), np.uint8), [x.array((n,), np.uint8) for x in out]
+        self._scratch(evaluation_bytes(witness.nbytes // 32))
+
+        def work() -> None:
+            section = matrices.section
+            rows = section.view(np.uint32).reshape(-1, 11)[:, 1]
+            order = np.argsort(rows, kind="stable").astype(np.uint32)
+            copies, values = [native.aligned(n) for _ in out], native.aligned(len(given))
+            values[:] = given
+            self._library.evaluate(curve, section, len(section), order, values, matrices.domain, *copies, self._call(1))
+            for x, view in zip(copies, views, strict=True):
+                view[:] = x
+
+        self._put(work, (witness,), out)
 
 
 class Bench:
-    def __init__(self, module: Any, runtime: Any) -> None:
-        self.module, self.runtime = module, runtime
+    def __init__(self, module: Any, fake: Any) -> None:
+        self.module, self.fake, self.runtime = module, fake, fake.cuda.runtime
         self.events: list[Event] = []
 
-    def open(self, limit: int | None = None) -> Any:
-        device = self.module.CudaDevice(0, Path("/nonexistent"), self.events.append, limit)
-        device._operations = CpuOperations([])
+    def open(self, limit: int | None = None, parallel: int = 2) -> Any:
+        device = self.module.CudaDevice(0, Path("/nonexistent"), self.events.append, limit, parallel=parallel)
+        device._operations = CpuOperations(self.fake)
         return device
 
 
@@ -114,14 +182,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
     device = importlib.import_module("cuzk_engine.devices.cuda.device")
-    monkeypatch.setattr(device, "free_bytes", lambda bus_id: fake.cuda.runtime.limit)
-    monkeypatch.setattr(
-        device.operations,
-        "copy_matrices",
-        lambda matrices, allocate: (allocate(int(matrices.section.nbytes)), matrices),
-    )
-    monkeypatch.setattr(device.operations, "present_points", lambda block, n, size: None)
-    yield Bench(device, fake.cuda.runtime)
+    yield Bench(device, fake)
     for name, module in before.items():
         sys.modules.pop(name, None)
         if module is not None:
@@ -198,7 +259,7 @@ def test_workers_take_turns(bench: Bench) -> None:
 def test_the_plan_is_enough_where_nothing_stays(bench: Bench) -> None:
     item = case("bn128", "merkle10")
     peak = Runner(bench.open(), KeyCache()).plan(KeyCache().get(item.path("circuit.zkey")).sizes).peak
-    device = bench.open(limit=peak + 64)
+    device = bench.open(limit=peak)
     prove(Runner(device, KeyCache()), item)
     assert device.memory().peak <= device.info.capacity
     small = bench.open(limit=peak // 2)
@@ -261,12 +322,10 @@ def test_what_was_not_freed_goes_with_the_device(bench: Bench) -> None:
     buffer.free()
 
 
-def test_scratch_and_tables_as_planned(bench: Bench) -> None:
+def test_tables_as_planned(bench: Bench) -> None:
     device = bench.open()
     curve = KeyCache().get(case("bls12381", "mul_out").path("circuit.zkey")).sizes.curve
-    assert device.scratch_bytes(Msm, curve, 2, 1000) == scratch_bytes(shape(curve, 1000), 384, 2) + 1000 * 192
-    assert device.scratch_bytes(Evaluate, curve, 0, 1000) > 1000 * 100
-    assert device.table_bytes(curve, 10) == 32 * (1024 + 64)
+    assert device.table_bytes(curve, 10) == 32 * (1024 + 128)
 
 
 def test_buffers_are_checked(bench: Bench) -> None:

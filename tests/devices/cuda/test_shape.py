@@ -36,5 +36,5 @@ def test_scratch_grows_with_the_points_and_holds_the_entries() -> None:
 
 def test_small_things() -> None:
     assert [aligned_size(n) for n in (0, 1, 512, 513)] == [512, 512, 512, 1024]
-    assert table_rows(10) == 1024 + 64
+    assert table_rows(10) == 1024 + 128
     assert scratch_bytes(shape(BN254, 0), 128, 2) == 512
