@@ -48,7 +48,10 @@ class ProofInvalidError(CuzkError):
 
 
 class OutOfDeviceMemoryError(CuzkError):
-    """A device cannot serve an allocation within its capacity."""
+    """A device cannot serve an allocation within its capacity. ``reduced``: how many modes further down to try once
+    more, None where there is no smaller one."""
+
+    reduced: int | None = None
 
     def __init__(self, device: str, purpose: str, requested: int, free: int, capacity: int) -> None:
         self.device, self.purpose = device, purpose

@@ -33,6 +33,7 @@ from cuzk_engine.formats.r1cs import R1cs, first_unsatisfied
 from cuzk_engine.formats.source import Bytes, FileIdentity
 from cuzk_engine.formats.wtns import Witness, check_witness
 from cuzk_engine.formats.zkey import ZKEY_SPEC, ZKey
+from cuzk_engine.groth16.density import count_present
 from cuzk_engine.groth16.plan import CircuitSizes, Query
 from cuzk_engine.groth16.proving_key import DeviceMatrices, HBasis, KeyElements, PointRange, ProvingKey
 from cuzk_engine.groth16.verify import PreparedKey
@@ -244,19 +245,30 @@ class CheckedKeys:
     def is_checked(self, content: str) -> bool:
         return content in self._read()["checked"]
 
-    def remember(self, path: str, identity: FileIdentity | None, content: str) -> None:
-        """Notes that ``content`` was checked, and that the file at ``path`` holds it in the state ``identity``."""
+    def present(self, content: str) -> tuple[int, ...] | None:
+        """What `count_present` found in this content, when it was checked."""
+        found = self._read().get("present", {}).get(content)
+        sound = isinstance(found, list) and len(found) == len(Query) and all(isinstance(n, int) for n in found)
+        return tuple(found) if sound else None
+
+    def remember(
+        self, path: str, identity: FileIdentity | None, content: str, present: tuple[int, ...] | None = None
+    ) -> None:
+        """Notes that ``content`` was checked and has so many points ``present``, and that the file at ``path`` holds
+        it in the state ``identity``."""
         with self._lock:
             state = self._read()
             state["checked"].pop(content, None)
             state["checked"][content] = time.time_ns()
+            if present is not None:
+                state.setdefault("present", {})[content] = list(present)
             if identity is not None:
                 state["files"].pop(path, None)
                 newest = max(identity.mtime_ns, identity.ctime_ns)
                 if time.time_ns() - newest > _SETTLED_NS and FileIdentity.of(path) == identity:
                     state["files"][path] = [*astuple(identity), content]
-            for part in ("checked", "files"):
-                for old in list(state[part])[:-_CHECKS_KEPT]:
+            for part in ("checked", "files", "present"):
+                for old in list(state.get(part, {}))[:-_CHECKS_KEPT]:
                     del state[part][old]
             try:
                 paths.ensure_private(self.path.parent)
@@ -275,6 +287,7 @@ class CheckedKeys:
             and state.get("version") == _CHECK_VERSION
             and isinstance(state.get("checked"), dict)
             and isinstance(state.get("files"), dict)
+            and isinstance(state.get("present", {}), dict)
         )
         return state if sound else empty
 
@@ -292,13 +305,15 @@ def load_key(
     order = check_coefficients(zkey, threads, cancel)
     name = os.path.abspath(path)
     content = checks.known_hash(name, zkey.identity)
-    if content is None or not checks.is_checked(content):
+    present = None if content is None else checks.present(content)
+    if content is None or present is None or not checks.is_checked(content):
         content = content_hash(zkey.source.data, cancel)
         if not checks.is_checked(content):
             check_points(zkey, threads, cancel, progress)
-        checks.remember(name, zkey.identity, content)
+        present = checks.present(content) or count_present(zkey, cancel.check)
+        checks.remember(name, zkey.identity, content, present)
     verification_key = PreparedKey.checked(VerificationKey.from_zkey(zkey), zkey.path)
-    return LoadedKey(zkey, CircuitSizes.of(zkey), order, verification_key)
+    return LoadedKey(zkey, CircuitSizes.of(zkey, present), order, verification_key)
 
 
 def content_hash(data: Bytes, cancel: CancelToken) -> str:

@@ -49,15 +49,14 @@ class ParamsSizes(CircuitSizes):
     @classmethod
     def of_key(cls, params: Params, n_terms: int = 0) -> ParamsSizes:
         """``n_terms``: non-zero coefficients of the circuit's matrices, which the key does not tell."""
-        return cls(BLS12_381, params.n_vars, params.n_public, params.domain_size, n_terms)
+        listed = {Query.H: len(params.h), Query.A: len(params.a), Query.L: len(params.l)}
+        present = tuple(listed.get(query, len(params.b1)) for query in Query)
+        return cls(BLS12_381, params.n_vars, params.n_public, params.domain_size, n_terms, present)
 
     def query_length(self, query: Query) -> int:
         if query is Query.H:
             return self.domain_size - 1
         return CircuitSizes.query_length(self, query)
-
-    def launch_lengths(self, query: Query) -> tuple[int, ...]:
-        return tuple({part.n for part in self.ranges(query)})
 
     def ranges(self, query: Query) -> list[PointRange]:
         """Parts that begin at multiples of 8, as the bits of `Circuit.a_present` need it, and fit into staging."""

@@ -214,7 +214,7 @@ def test_queries_are_summed_in_parts(tmp_path, runner, monkeypatch):
     assert [(part.first, part.n) for part in key.ranges(Query.L)] == [(0, 128), (128, 128), (256, 44)]
     assert [(part.first, part.n) for part in key.ranges(Query.B2)] == [(k, min(64, 305 - k)) for k in range(0, 305, 64)]
     assert key.staging_bytes == 96 * 128
-    assert set(key.sizes.launch_lengths(Query.B2)) == {64, 49}
+    assert {part.n for part in key.sizes.launches(Query.B2, 1 << 20)} == {64, 49}
 
 
 def test_a_witness_that_violates_the_circuit(files, runner):

@@ -6,13 +6,12 @@ import random
 import threading
 import time
 
-import numpy as np
 import pytest
 
 from cuzk_engine.curves import BN254
 from cuzk_engine.devices import base
 from cuzk_engine.devices.arena import Capacity
-from cuzk_engine.devices.base import CancelToken, Msm, Owner
+from cuzk_engine.devices.base import CancelToken, Owner
 from cuzk_engine.devices.cpu import CpuDevice
 from cuzk_engine.errors import (
     CancelledError,
@@ -142,45 +141,49 @@ def test_one_runner_alternates_between_curves():
 # ---- memory ----
 
 
-def planned(item):
+def planned(item, settings=PipelineSettings()):  # noqa: B008
     """The planned peak of a case on the CPU device."""
-    return Bench().runner.plan(CircuitSizes.of(KeyCache().get(item.path("circuit.zkey")).zkey)).peak
+    sizes = CircuitSizes.of(KeyCache().get(item.path("circuit.zkey")).zkey)
+    return Bench().runner.plan(sizes, settings).peak
 
 
 def test_a_plan_that_can_never_fit_is_refused_with_the_numbers():
     item, small = case("bn128", "merkle10"), case("bn128", "mul_none")
-    needed, capacity = planned(item), planned(small)
+    capacity = planned(small)
     bench = Bench(capacity=capacity)
     for settings in MODES:
+        needed = planned(item, settings)
         with pytest.raises(MemoryPlanError) as refusal:
             bench.prove(item, settings)
         assert f"the proof needs {needed:,} bytes, the device has {capacity:,}; raise cpu.arena" in str(refusal.value)
     assert bench.device.memory().peak == 0
     incidents = [event for event in bench.events if isinstance(event, Incident)]
-    assert {(event.kind, event.requested, event.job) for event in incidents} == {("out-of-memory", needed, "job 1")}
+    requested = {planned(item, settings) for settings in MODES}
+    assert {(event.kind, event.job) for event in incidents} == {("out-of-memory", "job 1")}
+    assert {event.requested for event in incidents} == requested
     bench.prove(small)
     bench.assert_nothing_is_held()
 
 
 @pytest.mark.parametrize("item", [case("bn128", "merkle10"), case("bls12381", "chain_254")], ids=str)
 def test_exactly_the_planned_memory_is_enough(item):
-    needed = planned(item)
     for settings in MODES:
+        needed = planned(item, settings)
         bench = Bench(capacity=needed)
         bench.prove(item, settings)
         bench.assert_nothing_is_held()
-    with pytest.raises(MemoryPlanError):
-        Bench(capacity=needed - 1).prove(item)
+        with pytest.raises(MemoryPlanError):
+            Bench(capacity=needed - 1).prove(item, settings)
 
 
 def test_ahead_becomes_locked_when_memory_is_short():
     """Another worker's proof needs the device's whole memory under the lock: this one cannot stage ahead of it."""
     item = case("bn128", "merkle10")
     sizes = CircuitSizes.of(KeyCache().get(item.path("circuit.zkey")).zkey)
-    plan = Bench().runner.plan(sizes)
-    assert plan.input_bytes > plan.table
-    bench = Bench(capacity=plan.peak + plan.table)
-    with bench.device.reserve(*plan.reservation(ahead=False), Owner("other", 0, 1), CancelToken()):
+    plan = Bench().runner.plan(sizes, PipelineSettings(prestage=Prestage.LOCKED))
+    assert plan.inputs > plan.missing + plan.own
+    bench = Bench(capacity=plan.peak + plan.missing + plan.own)
+    with bench.device.reserve(*plan.reservation, Owner("other", 0, 1), CancelToken()):
         outcome = bench.prove(item)
     assert outcome.prestage is Prestage.LOCKED
     assert bench.prove(item).prestage is Prestage.AHEAD
@@ -236,9 +239,9 @@ class FaultyDevice(CpuDevice):
         if self.calls == self.fail_at:
             raise self.error
 
-    def reserve(self, *args):
+    def admit(self, *args):
         self._step()
-        return super().reserve(*args)
+        return super().admit(*args)
 
     def allocate(self, *args, **options):
         self._step()
@@ -395,6 +398,5 @@ def test_the_pipeline_asks_a_device_for_nothing_but_the_protocol():
     for settings in MODES:
         runner.prove(item.path("circuit.zkey"), item.path("witness.wtns"), ME, settings)
     assert used <= {name for name in dir(base.Device) if not name.startswith("_")}
-    assert used >= {"reserve", "try_reserve", "allocate", "upload", "launch", "download", "compute_lock", "info"}
-    assert real.scratch_bytes(Msm, BN254, 1, 10) > 0
-    assert np.iinfo(np.uint8).max == 255
+    assert used >= {"admit", "allocate", "staging", "upload", "launch", "download", "compute_lock", "info"}
+    assert real.msm_need(BN254, 1, 10, 10, resident=True).scratch > 0

@@ -64,7 +64,7 @@ def estimate(key: Path, device: Device, *, bellperson: bool = False) -> dict[str
         "device": info.id,
         "device_peak": plan.peak,
         "by_purpose": {purpose.value: nbytes for purpose, nbytes in plan.by_purpose.items()},
-        "host_vectors": plan.host_vectors,
+        "host_vectors": plan.host_bytes,
         "mapped_key": opened.file_bytes,
         "device_capacity": info.capacity,
         "capacity_source": info.capacity_source,

@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "daemon": "start, stop and look at the engine's background process",
     "prove": "make a proof, verify it, write it",
     "verify": "check a proof",
+    "plan": "say how much memory proofs with a key need",
     "info": "say what a file holds",
     "setup": "make a proving key for development",
     "workload": "write a circuit, key and witness to measure with",

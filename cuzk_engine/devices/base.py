@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from cuzk_engine.events import Event as EngineEvent
 from cuzk_engine.events import Holding, OtherProcess, Purpose
 
 Bytes = npt.NDArray[np.uint8]
+T = TypeVar("T")
 EventSink = Callable[[EngineEvent], None]
 """Receives every span, allocation and incident; must be quick and callable from any thread."""
 
@@ -39,6 +40,7 @@ class Owner:
 @dataclass(frozen=True, slots=True)
 class DeviceInfo:
     """What a device is. ``capacity`` in bytes; ``inert_settings`` are settings that make no difference on it;
+    ``page_locks``: whether page-locked host memory makes its uploads faster, so that a copy into it pays;
     ``parallel_launches``: MSMs that are under way at a time, each with its scratch."""
 
     id: str
@@ -50,11 +52,16 @@ class DeviceInfo:
     uuid: str = ""
     bus_id: str = ""
     inert_settings: tuple[str, ...] = ()
+    page_locks: bool = False
     parallel_launches: int = 1
 
 
 class Buffer(Protocol):
-    """Memory of a device. ``free`` may be called twice; a buffer is a context manager that frees."""
+    """Memory of a device. ``free`` may be called twice; a buffer is a context manager that frees.
+
+    It may be freed as soon as all that uses it was launched: the bytes are the ledger's again at once, and what comes
+    later stands behind those launches.
+    """
 
     @property
     def nbytes(self) -> int: ...
@@ -75,8 +82,17 @@ class DeviceEvent(Protocol):
 class Reservation(Protocol):
     """Memory promised to one owner, until it is released; a context manager that releases."""
 
+    @property
+    def serial_used(self) -> int:
+        """Bytes of the serial part in use; 0: the compute lock may be given up."""
+        ...
+
     def shrink(self, nbytes: int) -> None:
         """Gives back a part that turned out not to be needed."""
+        ...
+
+    def settle(self) -> None:
+        """Gives back all that is not in use: nothing more will be allocated."""
         ...
 
     def release(self) -> None: ...
@@ -200,9 +216,12 @@ class Msm:
     from the key file; ``scalars`` plain, ``n`` of them starting at element ``offset`` of the buffer.
 
     ``resident``: the points may stay on the device for later launches with the same bytes; what they take there leaves
-    ``room``, the reservation that was made for it (None: they stay only where memory is free). Otherwise they travel
-    for this launch alone, through one of two buffers, so that the upload for one launch overlaps the kernels of the
-    one before.
+    ``room``, the reservation that was made for it, and where they are there already ``room`` shrinks by it (None: no
+    room was made, since a lease holds them; else they stay only where memory is free). Otherwise they travel for this
+    launch alone, through one of two buffers, so that the upload for one launch overlaps the kernels of the one before.
+
+    All that a launch takes besides is given back to the ledger as soon as it was enqueued, since what is launched later
+    runs later.
     """
 
     curve: Curve
@@ -241,6 +260,24 @@ class Room:
     idle: int
     others: int | None
     margin: int
+
+
+class Turn(Protocol):
+    """A chance to reserve memory. ``alone``: nobody else has a reservation, so nothing will be given back."""
+
+    @property
+    def alone(self) -> bool: ...
+    def promise(self, held: int, serial: int) -> Reservation | None:
+        """As `Device.reserve`, without waiting: None where it does not fit now, unused caches given up."""
+        ...
+
+
+class HostBudget(Protocol):
+    """The host memory that staging and conversions take from, whoever uses it."""
+
+    def reserve(self, held: int, serial: int, owner: Owner, cancel: CancelToken) -> Reservation: ...
+    def holdings(self) -> tuple[Holding, ...]: ...
+    def memory(self) -> MemoryUse: ...
 
 
 class StagingBuffer(Protocol):
@@ -297,14 +334,20 @@ class Device(Protocol):
         """The same without waiting: None where it does not fit now."""
         ...
 
+    def admit(self, attempt: Callable[[Turn], T | None], owner: Owner, cancel: CancelToken, wanted: int = 0) -> T:
+        """For who can do with less: calls ``attempt`` when it is the owner's turn, and again after each change, until
+        it returns something made with a promise. ``wanted``: bytes, for the span of a wait. Raises MemoryPlanError
+        where nothing it asked for can ever fit, CancelledError."""
+        ...
+
     def allocate(self, nbytes: int, purpose: Purpose, owner: Owner, out_of: Reservation | None = None) -> Buffer:
         """``nbytes`` ≥ 0 of uninitialised memory. Raises OutOfDeviceMemoryError with the numbers; nothing is kept then.
         With ``out_of`` the bytes leave that reservation and belong to ``owner``, who outlives it: for caches."""
         ...
 
-    def add_reclaimer(self, reclaimer: Callable[[int], int]) -> None:
+    def add_reclaimer(self, reclaimer: Callable[[int], int], idle: Callable[[], int] | None = None) -> None:
         """A function that frees about so many bytes of unused caches when memory is short, and returns how many it
-        freed."""
+        freed; ``idle``: how many it could free."""
         ...
 
     def upload(self, target: Buffer, source: Bytes, kind: str, owner: Owner) -> DeviceEvent:
@@ -328,8 +371,11 @@ class Device(Protocol):
         infinity."""
         ...
 
-    def evaluate_need(self, curve: Curve, coefficients: int, n_vars: int, domain: int) -> Need:
-        """For the plan: what ``launch`` of an ``Evaluate`` takes besides its buffers."""
+    def evaluate_need(
+        self, curve: Curve, coefficients: int, n_vars: int, domain: int, *, prepared: bool = False
+    ) -> Need:
+        """For the plan: what ``launch`` of an ``Evaluate`` takes besides its buffers; ``prepared``: the matrices are
+        resident already."""
         ...
 
     def lease(self, sources: Sequence[Bytes]) -> Lease:
@@ -340,6 +386,11 @@ class Device(Protocol):
         """Host memory to fill and to upload from. ``pinned``: page-locked, from the device's pool of such memory, where
         the device knows it; where it cannot be had, pageable memory, after one warning that names the limit. Raises
         OutOfDeviceMemoryError when the host's budget is spent."""
+        ...
+
+    @property
+    def host(self) -> HostBudget:
+        """What `staging` counts its bytes in."""
         ...
 
     def room(self) -> Room:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from cuzk_engine import native
 from cuzk_engine.curves import Curve
 from cuzk_engine.devices import base
-from cuzk_engine.devices.arena import Capacity
+from cuzk_engine.devices.arena import Capacity, machine_limit
 from cuzk_engine.devices.base import (
     Bytes,
     CancelToken,
@@ -26,8 +27,9 @@ from cuzk_engine.devices.base import (
     Evaluate,
     EventSink,
     HJoin,
-    MemoryUse,
+    HostBudget,
     Msm,
+    Need,
     NttTable,
     Operation,
     Owner,
@@ -35,7 +37,7 @@ from cuzk_engine.devices.base import (
 )
 from cuzk_engine.devices.ledger import Ledger, LedgerDevice, Reservation
 from cuzk_engine.devices.lock import ComputeLock
-from cuzk_engine.devices.memory import HostBuffer
+from cuzk_engine.devices.memory import HOST, HostBuffer
 from cuzk_engine.events import Kind, Lane, Purpose, Span
 from cuzk_engine.native import Group, SpanKind
 
@@ -67,12 +69,31 @@ class Done:
         return True
 
 
-class CpuDevice(LedgerDevice):
-    """All processors of this process as one device. ``threads`` 0: as many as the affinity mask allows."""
+class Nothing:
+    """The lease of a device on which nothing of a key stays, since it reads the host's memory."""
 
-    def __init__(self, capacity: Capacity, sink: EventSink | None = None, threads: int = 0) -> None:
+    nbytes = 0
+
+    def release(self) -> None:
+        return
+
+    def __enter__(self) -> Nothing:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        return
+
+
+class CpuDevice(LedgerDevice):
+    """All processors of this process as one device. ``threads`` 0: as many as the affinity mask allows. ``host``: the
+    budget of what is staged for it, None for one of its own, as large as the machine."""
+
+    def __init__(
+        self, capacity: Capacity, sink: EventSink | None = None, threads: int = 0, host: Ledger | None = None
+    ) -> None:
         self._library = native.library()
         self._ledger = Ledger(DEVICE_ID, capacity.nbytes, sink, ADVICE)
+        self._host = Ledger(HOST, machine_limit().nbytes, sink) if host is None else host
         self._lock = ComputeLock(DEVICE_ID, sink)
         self._sink = sink
         self._threads = threads
@@ -134,19 +155,29 @@ class CpuDevice(LedgerDevice):
             self._emit_spans(call, owner)
         return Done()
 
-    def scratch_bytes(self, operation_type: type[Any], curve: Curve, group: int, n: int) -> int:
-        if operation_type is Msm:
-            return self._library.msm_scratch_bytes(curve, Group(group), n, self._threads)
-        return 0
+    def msm_need(self, curve: Curve, group: int, n: int, present: int, *, resident: bool) -> Need:
+        return Need(self._library.msm_scratch_bytes(curve, Group(group), n, self._threads))
+
+    def evaluate_need(
+        self, curve: Curve, coefficients: int, n_vars: int, domain: int, *, prepared: bool = False
+    ) -> Need:
+        return Need(0)
+
+    def lease(self, sources: Sequence[Bytes]) -> Nothing:
+        return Nothing()
+
+    def staging(self, nbytes: int, purpose: Purpose, owner: Owner, *, pinned: bool) -> HostBuffer:
+        return HostBuffer.allocate(self._host, nbytes, purpose, owner)
+
+    @property
+    def host(self) -> HostBudget:
+        return self._host
 
     def table_bytes(self, curve: Curve, log_n: int) -> int:
         return self._library.ntt_table_bytes(curve, log_n)
 
     def compute_lock(self, owner: Owner, cancel: CancelToken) -> AbstractContextManager[None]:
         return self._lock.hold(owner, cancel)
-
-    def memory(self) -> MemoryUse:
-        return self._ledger.use()
 
     def close(self) -> None:
         self._closed = True

@@ -25,13 +25,19 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final, TypeVar
 
-from cuzk_engine.devices.base import CancelToken, EventSink, MemoryUse, Owner
+from cuzk_engine.devices import base
+from cuzk_engine.devices.base import CancelToken, EventSink, MemoryUse, Owner, Room
 from cuzk_engine.errors import CancelledError, MemoryPlanError, OutOfDeviceMemoryError
-from cuzk_engine.events import Allocation, Kind, Purpose, Span, host_lane
+from cuzk_engine.events import Allocation, Holding, Kind, OtherProcess, Purpose, Span, host_lane
+
+T = TypeVar("T")
 
 Reclaimer = Callable[[int], int]
 """Asked to give back about so many bytes of caches that nobody uses; returns how many it gave."""
+
+_POLL_SECONDS: Final = 0.25  # between two looks at what other programs hold, which nobody announces
 
 
 @dataclass(eq=False, slots=True)
@@ -69,25 +75,59 @@ class Reservation:
         besides = max(self.held, self.used - self.serial)
         return besides, max(0, self.used - besides)
 
+    @property
+    def serial_used(self) -> int:
+        """Bytes of the serial part in use; 0: the compute lock may be given up."""
+        return self._ledger._serial_used(self)
+
     def release(self) -> None:
         self._ledger._release(self)
+
+    def settle(self) -> None:
+        """Gives back all that is not in use."""
+        self._ledger._settle(self)
 
     def shrink(self, nbytes: int) -> None:
         """Gives back ``nbytes`` of the held part that turned out not to be needed."""
         self._ledger._shrink(self, nbytes)
 
 
+class Turn:
+    """See `base.Turn`. Remembers the last promise that was asked for in vain: the smallest of them."""
+
+    def __init__(self, ledger: Ledger, owner: Owner, alone: bool) -> None:
+        self._ledger = ledger
+        self._owner = owner
+        self.alone = alone
+        self.refused: int | None = None
+
+    def promise(self, held: int, serial: int) -> Reservation | None:
+        reservation = self._ledger._promise_or_reclaim(held, serial, self._owner)
+        if reservation is None:
+            self.refused = held + serial
+        return reservation
+
+
 class Ledger:
     """The memory of one device (or of the host). All methods may be called from any thread.
 
-    ``advice`` ends the message of a refusal: what an operator can change.
+    ``advice`` ends the message of a refusal: what an operator can change. ``ceiling`` tells what may be handed out at
+    present, where other programs hold memory, too: promises stay below it, while what was promised before stays.
     """
 
-    def __init__(self, device: str, capacity: int, sink: EventSink | None = None, advice: str = "") -> None:
+    def __init__(
+        self,
+        device: str,
+        capacity: int,
+        sink: EventSink | None = None,
+        advice: str = "",
+        ceiling: Callable[[], int] | None = None,
+    ) -> None:
         if capacity <= 0:
             raise ValueError(f"capacity of {capacity} bytes")
         self.device = device
         self.capacity = capacity
+        self._ceiling = ceiling
         self._sink = sink
         self._advice = advice
         self._changed = threading.Condition(threading.RLock())
@@ -98,7 +138,7 @@ class Ledger:
         self._reservations: dict[Owner, Reservation] = {}
         self._waiting: deque[object] = deque()
         self._generation = 0  # counts the changes that could let a waiter in
-        self._reclaimers: list[Reclaimer] = []
+        self._reclaimers: list[tuple[Reclaimer, Callable[[], int] | None]] = []
 
     # ---- bytes ----
 
@@ -132,6 +172,19 @@ class Ledger:
             self._count(-grant.nbytes, grant.purpose, grant.owner)
             self._notify()
 
+    def hand_over(self, grant: Grant, purpose: Purpose, owner: Owner) -> Grant:
+        """The same bytes under another purpose and owner, whose reservation they count against: for pools. Cannot
+        fail within that reservation; raises OutOfDeviceMemoryError beyond it, and ``grant`` stays open."""
+        with self._changed:
+            self.give_back(grant)
+            moved = self._try_take(grant.nbytes, purpose, owner, None)
+            if moved is not None:
+                return moved
+            free = max(0, self.capacity - self._committed())
+            kept = self._force(grant)
+            grant.reservation, grant.open = kept.reservation, True
+            raise OutOfDeviceMemoryError(self.device, purpose, grant.nbytes, free, self.capacity)
+
     def use(self) -> MemoryUse:
         """Bytes now and at the peak; purposes that hold nothing are left out."""
         with self._changed:
@@ -144,6 +197,24 @@ class Ledger:
         """(purpose, worker, job) → bytes in use."""
         with self._changed:
             return dict(self._by_key)
+
+    def memory(self) -> MemoryUse:
+        return self.use()
+
+    def holdings(self) -> tuple[Holding, ...]:
+        """Who holds what, largest first."""
+        held = [Holding(str(purpose), worker, job, n) for (purpose, worker, job), n in self.holders().items()]
+        return tuple(sorted(held, key=lambda h: (-h.bytes, h.purpose, h.worker, h.job)))
+
+    def available(self) -> int:
+        """What may be handed out at present: the capacity, or less where other programs hold memory."""
+        return self.capacity if self._ceiling is None else min(self.capacity, self._ceiling())
+
+    def idle(self) -> int:
+        """Bytes in use that caches would give back."""
+        with self._changed:
+            askers = [idle for _, idle in self._reclaimers if idle is not None]
+        return sum(idle() for idle in askers)
 
     @property
     def committed(self) -> int:
@@ -165,21 +236,27 @@ class Ledger:
         lane.
         """
         self._check_request(held, serial)
-        if (immediate := self.try_reserve(held, serial, owner)) is not None:
-            return immediate
+
+        def attempt(turn: base.Turn) -> Reservation | None:
+            reservation = turn.promise(held, serial)
+            assert reservation is None or isinstance(reservation, Reservation)
+            return reservation
+
+        return self.admit(attempt, owner, cancel, held + serial)
+
+    def admit(self, attempt: Callable[[base.Turn], T | None], owner: Owner, cancel: CancelToken, wanted: int = 0) -> T:
+        """See `base.Device.admit`: turns come in order of arrival."""
         ticket = object()
-        start = time.monotonic_ns()
         with self._changed:
             self._waiting.append(ticket)
         unsubscribe = cancel.on_set(self._notify)
         try:
-            return self._wait_for_turn(ticket, held, serial, owner, cancel)
+            return self._wait_for_turn(ticket, attempt, owner, cancel, wanted)
         finally:
             unsubscribe()
             with self._changed:
                 self._waiting.remove(ticket)
                 self._notify()
-            self._emit_wait(start, held + serial, owner)
 
     def try_reserve(self, held: int, serial: int, owner: Owner) -> Reservation | None:
         """Promises the memory if that is possible at once and nobody waits; unused caches are given up for it."""
@@ -189,40 +266,68 @@ class Ledger:
                 return None
         return self._promise_or_reclaim(held, serial, owner)
 
-    def add_reclaimer(self, reclaimer: Reclaimer) -> None:
-        """``reclaimer`` is called without the ledger's lock, when memory is short."""
+    def add_reclaimer(self, reclaimer: Reclaimer, idle: Callable[[], int] | None = None) -> None:
+        """``reclaimer`` is called without the ledger's lock, when memory is short; ``idle`` tells what it could
+        give."""
         with self._changed:
-            self._reclaimers.append(reclaimer)
+            self._reclaimers.append((reclaimer, idle))
 
     # ---- inside ----
 
-    def _wait_for_turn(self, ticket: object, held: int, serial: int, owner: Owner, cancel: CancelToken) -> Reservation:
-        while True:
-            with self._changed:
-                generation = self._generation
-                first = self._waiting[0] is ticket
-            if cancel.is_set:
-                raise CancelledError("cancelled while waiting for device memory")
-            reservation = self._promise_or_reclaim(held, serial, owner) if first else None
-            if reservation is not None:
-                return reservation
-            with self._changed:
-                if generation == self._generation and first and not self._reservations:
-                    raise self._never_fits(held + serial, self.capacity - self._unreserved)
-                while generation == self._generation and not cancel.is_set:
-                    self._changed.wait()
+    def _wait_for_turn(
+        self,
+        ticket: object,
+        attempt: Callable[[base.Turn], T | None],
+        owner: Owner,
+        cancel: CancelToken,
+        wanted: int,
+    ) -> T:
+        start, waited = time.monotonic_ns(), False
+        try:
+            while True:
+                with self._changed:
+                    generation = self._generation
+                    first, alone = self._waiting[0] is ticket, not self._reservations
+                if cancel.is_set:
+                    raise CancelledError("cancelled while waiting for device memory")
+                turn = Turn(self, owner, alone)
+                found = attempt(turn) if first else None
+                if found is not None:
+                    return found
+                wanted, waited = turn.refused or wanted, True
+                with self._changed:
+                    settled = first and alone and generation == self._generation
+                    if settled and turn.refused is not None:
+                        self._refuse_hopeless(turn.refused)
+                    while generation == self._generation and not cancel.is_set:
+                        if not self._changed.wait(None if self._ceiling is None else _POLL_SECONDS):
+                            break
+        finally:
+            if waited:
+                self._emit_wait(start, wanted, owner)
+
+    def _refuse_hopeless(self, needed: int) -> None:
+        """Nobody is left who could give memory back, other programs apart."""
+        most = self.capacity - self._unreserved
+        if needed > most:
+            raise self._never_fits(needed, most)
+        if self._ceiling is None:
+            raise self._never_fits(needed, most)
 
     def _promise_or_reclaim(self, held: int, serial: int, owner: Owner) -> Reservation | None:
+        if held + serial > self.capacity:
+            return None
         reservation = self._try_promise(held, serial, owner)
         if reservation is None and self._reclaim(held + serial):
             reservation = self._try_promise(held, serial, owner)
         return reservation
 
     def _try_promise(self, held: int, serial: int, owner: Owner) -> Reservation | None:
+        available = self.available()  # may ask a driver: not under the lock
         with self._changed:
             if owner in self._reservations:
                 raise ValueError(f"{owner} already has a reservation")
-            if self._committed(held, serial) > self.capacity:
+            if self._committed(held, serial) > available:
                 return None
             reservation = Reservation(self, owner, held, serial)
             self._reservations[owner] = reservation
@@ -249,6 +354,17 @@ class Ledger:
         else:
             self._unreserved += nbytes
 
+    def _force(self, grant: Grant) -> Grant:
+        """Takes a grant's bytes again that were given back under the same lock."""
+        reservation = grant.reservation if grant.reservation is not None and grant.reservation.active else None
+        self._add(grant.nbytes, reservation, None)
+        self._count(grant.nbytes, grant.purpose, grant.owner)
+        return Grant(grant.nbytes, grant.purpose, grant.owner, reservation)
+
+    def _serial_used(self, reservation: Reservation) -> int:
+        with self._changed:
+            return reservation.charge[1]
+
     def _release(self, reservation: Reservation) -> None:
         with self._changed:
             if not reservation.active:
@@ -256,6 +372,11 @@ class Ledger:
             reservation.active = False
             del self._reservations[reservation.owner]
             self._unreserved += reservation.used
+            self._notify()
+
+    def _settle(self, reservation: Reservation) -> None:
+        with self._changed:
+            reservation.held, reservation.serial = reservation.used, 0
             self._notify()
 
     def _shrink(self, reservation: Reservation, nbytes: int) -> None:
@@ -290,7 +411,7 @@ class Ledger:
 
     def _reclaim(self, nbytes: int) -> bool:
         with self._changed:
-            reclaimers = list(self._reclaimers)
+            reclaimers = [reclaimer for reclaimer, _ in self._reclaimers]
         return sum(reclaimer(nbytes) for reclaimer in reclaimers) > 0
 
     def _notify(self) -> None:
@@ -326,8 +447,24 @@ class LedgerDevice:
         self._check_open()
         return self._ledger.try_reserve(held, serial, owner)
 
-    def add_reclaimer(self, reclaimer: Reclaimer) -> None:
-        self._ledger.add_reclaimer(reclaimer)
+    def admit(self, attempt: Callable[[base.Turn], T | None], owner: Owner, cancel: CancelToken, wanted: int = 0) -> T:
+        self._check_open()
+        return self._ledger.admit(attempt, owner, cancel, wanted)
+
+    def add_reclaimer(self, reclaimer: Reclaimer, idle: Callable[[], int] | None = None) -> None:
+        self._ledger.add_reclaimer(reclaimer, idle)
+
+    def memory(self) -> MemoryUse:
+        return self._ledger.use()
+
+    def room(self) -> Room:
+        return Room(self._ledger.available(), self._ledger.use().used, self._ledger.idle(), None, 0)
+
+    def holdings(self) -> tuple[Holding, ...]:
+        return self._ledger.holdings()
+
+    def others(self) -> tuple[OtherProcess, ...]:
+        return ()
 
     def _check_open(self) -> None:
         """Raises when the device can no longer be used."""

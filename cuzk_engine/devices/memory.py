@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from cuzk_engine.devices.base import Bytes, Owner
 from cuzk_engine.devices.ledger import Grant, Ledger, Reservation
 from cuzk_engine.errors import OutOfDeviceMemoryError
 from cuzk_engine.events import Purpose
 from cuzk_engine.native import aligned
 
+HOST: Final = "host"  # the name of the host's memory in events
+
 
 class HostBuffer:
-    """A 64-byte aligned block of uninitialised memory, counted in a ledger until ``free``."""
+    """A 64-byte aligned block of uninitialised memory, counted in a ledger until ``free``. Not page-locked."""
+
+    pinned = False
 
     def __init__(self, ledger: Ledger, grant: Grant, data: Bytes) -> None:
         self._ledger = ledger

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -22,6 +22,25 @@ class _Entry:
     users: int = 0
 
 
+class TableLease:
+    """Keeps a table, where there is one; see `base.Lease`."""
+
+    def __init__(self, nbytes: int, release: Callable[[], None]) -> None:
+        self.nbytes = nbytes
+        self._release: Callable[[], None] | None = release
+
+    def release(self) -> None:
+        release, self._release = self._release, None
+        if release is not None:
+            release()
+
+    def __enter__(self) -> TableLease:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.release()
+
+
 class TableCache:
     """The tables of one device. ``use`` is called with the compute lock held, since a missing table is computed
     then."""
@@ -30,13 +49,13 @@ class TableCache:
         self._device = device
         self._lock = threading.Lock()
         self._entries: OrderedDict[tuple[int, int], _Entry] = OrderedDict()  # least recently used first
-        device.add_reclaimer(self._reclaim)
+        device.add_reclaimer(self._reclaim, self._idle)
 
     @contextmanager
     def use(
-        self, curve: Curve, log_n: int, nbytes: int, reservation: Reservation, owner: Owner, cancel: CancelToken
+        self, curve: Curve, log_n: int, room: Reservation | None, owner: Owner, cancel: CancelToken
     ) -> Iterator[Buffer]:
-        """The table for size 2^log_n, ``nbytes`` long, which ``reservation`` has room for in its held part.
+        """The table for size 2^log_n, for which ``room`` has bytes in its held part (None: no room was made).
 
         A table that is there already gives that room back; a new one takes it along. The table stays for the block.
         """
@@ -46,10 +65,10 @@ class TableCache:
             if entry is not None:
                 entry.users += 1
                 self._entries.move_to_end(key)
-        if entry is not None:
-            reservation.shrink(nbytes)
-        else:
-            entry = self._compute(curve, log_n, nbytes, reservation, owner, cancel)
+        if entry is None:
+            entry = self._compute(curve, log_n, room, owner, cancel)
+        elif room is not None:
+            room.shrink(entry.buffer.nbytes)
         try:
             yield entry.buffer
         finally:
@@ -60,12 +79,11 @@ class TableCache:
         """Frees all tables that nobody uses."""
         self._reclaim(1 << 62)
 
-    def _compute(
-        self, curve: Curve, log_n: int, nbytes: int, reservation: Reservation, owner: Owner, cancel: CancelToken
-    ) -> _Entry:
-        buffer = self._device.allocate(nbytes, Purpose.NTT, _NOBODY, out_of=reservation)
+    def _compute(self, curve: Curve, log_n: int, room: Reservation | None, owner: Owner, cancel: CancelToken) -> _Entry:
+        nbytes = self._device.table_bytes(curve, log_n)
+        buffer = self._device.allocate(nbytes, Purpose.NTT, _NOBODY, out_of=room)
         try:
-            self._device.launch(NttTable(curve, log_n, buffer), owner, cancel).wait()
+            self._device.launch(NttTable(curve, log_n, buffer), owner, cancel)
         except BaseException:
             buffer.free()
             raise
@@ -73,6 +91,24 @@ class TableCache:
         with self._lock:
             self._entries[curve.id, log_n] = entry
         return entry
+
+    def lease(self, curve: Curve, log_n: int) -> TableLease:
+        """Keeps the table that is there, if one is."""
+        with self._lock:
+            entry = self._entries.get((curve.id, log_n))
+            if entry is None:
+                return TableLease(0, lambda: None)
+            entry.users += 1
+
+        def release() -> None:
+            with self._lock:
+                entry.users -= 1
+
+        return TableLease(entry.buffer.nbytes, release)
+
+    def _idle(self) -> int:
+        with self._lock:
+            return sum(entry.buffer.nbytes for entry in self._entries.values() if entry.users == 0)
 
     def _reclaim(self, nbytes: int) -> int:
         freed = 0

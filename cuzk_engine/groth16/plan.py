@@ -1,25 +1,13 @@
-"""What one partition will hold on a device at its peak, known from the circuit's sizes before anything starts.
-
-The pipeline's stages and what is alive in each (w: witness, a b c: the three vectors over the domain):
-
-    transform   w, a, b, c
-    H           w, a, buckets of the H query        b and c are freed once a∘b − c stands in a
-    queries     w, buckets of the largest query     a is freed after H
-
-before them, where the device evaluates, ``evaluate``: w, a, b, c and scratch;
-
-and the NTT table, which outlives the partition. ``runner`` allocates and frees in this order.
-"""
+"""What the plan and the progress of a proof need to know of its circuit: lengths, bytes, costs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from cuzk_engine.curves import Curve
-from cuzk_engine.events import Purpose
 from cuzk_engine.formats.zkey import ZKey
 
 FR_BYTES: Final = 32
@@ -40,18 +28,28 @@ class Query(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class PointRange:
+    """Part of a query: points and scalars [first, first + n)."""
+
+    first: int
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
 class CircuitSizes:
-    """What the plan and the cost model need to know of a circuit."""
+    """What the plan and the cost model need to know of a circuit. ``present``: points of each query, in the order of
+    `Query`, that are not at infinity; None: not counted."""
 
     curve: Curve
     n_vars: int
     n_public: int
     domain_size: int
     n_coefficients: int
+    present: tuple[int, ...] | None = None
 
     @classmethod
-    def of(cls, zkey: ZKey) -> CircuitSizes:
-        return cls(zkey.curve, zkey.n_vars, zkey.n_public, zkey.domain_size, zkey.n_coefficients)
+    def of(cls, zkey: ZKey, present: tuple[int, ...] | None = None) -> CircuitSizes:
+        return cls(zkey.curve, zkey.n_vars, zkey.n_public, zkey.domain_size, zkey.n_coefficients, present)
 
     @property
     def log_domain(self) -> int:
@@ -71,83 +69,25 @@ class CircuitSizes:
             return self.domain_size
         return self.n_vars - self.n_public - 1 if query is Query.L else self.n_vars
 
-    def launch_lengths(self, query: Query) -> tuple[int, ...]:
-        """The lengths, each once, of the MSMs that a query is summed by."""
-        return (self.query_length(query),)
+    def present_points(self, query: Query) -> int:
+        """Points that are not at infinity, at most."""
+        length = self.query_length(query)
+        return length if self.present is None else min(length, self.present[tuple(Query).index(query)])
+
+    def ranges(self, query: Query) -> Sequence[PointRange]:
+        """The parts in which a query's points are at hand."""
+        return (PointRange(0, self.query_length(query)),)
+
+    def launches(self, query: Query, batch: int) -> list[PointRange]:
+        """The parts in which a query is summed, none longer than ``batch``; one, maybe empty, at least."""
+        return [
+            PointRange(part.first + start, min(batch, part.n - start))
+            for part in self.ranges(query)
+            for start in range(0, max(part.n, 1), max(batch, 1))
+        ]
 
     def point_bytes(self, query: Query) -> int:
         return self.curve.g2_bytes if query.group == 2 else self.curve.g1_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """What a device takes for its operations: MSM scratch for (curve, group, n), table for (curve, log n), scratch of
-    the evaluation on the device for (curve, n), n counting coefficients, signals and rows."""
-
-    msm_scratch: Callable[[Curve, int, int], int]
-    ntt_table: Callable[[Curve, int], int]
-    evaluate_scratch: Callable[[Curve, int], int] = lambda curve, n: 0
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionPlan:
-    """Bytes of one partition. ``stages``: stage → purpose → bytes, without the NTT table; ``table``: the NTT table's
-    bytes.
-
-    ``host_vectors``: a, b, c in host memory while they are evaluated there and travel.
-    """
-
-    stages: dict[str, dict[Purpose, int]]
-    input_bytes: int  # what is uploaded: the witness, and a, b, c where they were evaluated on the host
-    table: int
-    host_vectors: int
-
-    @property
-    def peak(self) -> int:
-        return self.table + max(sum(stage.values()) for stage in self.stages.values())
-
-    @property
-    def by_purpose(self) -> dict[Purpose, int]:
-        """The bytes at the peak, in the stage that makes it, by purpose."""
-        stage = max(self.stages, key=lambda name: sum(self.stages[name].values()))
-        return {Purpose.NTT: self.table, **self.stages[stage]}
-
-    def reservation(self, *, ahead: bool) -> tuple[int, int]:
-        """(held, serial) as the ledger takes them: with ``ahead`` the inputs are on the device before the lock is held,
-        otherwise everything is allocated within it. The table is part of held, because it outlives the lock."""
-        held = self.table + (self.input_bytes if ahead else 0)
-        return held, max(0, self.peak - held)
-
-
-def plan_partition(sizes: CircuitSizes, needs: Needs, *, evaluate_on_device: bool) -> PartitionPlan:
-    """The plan of one proof of a circuit on a device with these needs."""
-    witness, vector = sizes.witness_bytes, sizes.vector_bytes
-    results = sum(sizes.point_bytes(query) for query in Query)
-
-    def scratch(query: Query) -> int:
-        return max(needs.msm_scratch(sizes.curve, query.group, n) for n in sizes.launch_lengths(query))
-
-    queries = max(scratch(query) for query in Query if query is not Query.H)
-    stages = {
-        "transform": {Purpose.WITNESS: witness, Purpose.ABC: 3 * vector},
-        "H": {
-            Purpose.WITNESS: witness,
-            Purpose.ABC: vector,
-            Purpose.MSM: scratch(Query.H),
-            Purpose.RESULT: results,
-        },
-        "queries": {Purpose.WITNESS: witness, Purpose.MSM: queries, Purpose.RESULT: results},
-    }
-    if evaluate_on_device:
-        everything = sizes.n_coefficients + sizes.n_vars + sizes.domain_size
-        scratch_bytes = needs.evaluate_scratch(sizes.curve, everything)
-        stages["evaluate"] = {**stages["transform"], Purpose.SCRATCH: scratch_bytes}
-    return PartitionPlan(
-        stages=stages,
-        input_bytes=witness + (0 if evaluate_on_device else 3 * vector),
-        table=needs.ntt_table(sizes.curve, sizes.log_domain),
-        host_vectors=0 if evaluate_on_device else 3 * vector,
-    )
 
 
 class CostModel:

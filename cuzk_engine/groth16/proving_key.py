@@ -13,9 +13,11 @@ import numpy.typing as npt
 from cuzk_engine.curves import Curve
 from cuzk_engine.formats.source import Bytes
 from cuzk_engine.formats.wtns import Witness
-from cuzk_engine.groth16.plan import CircuitSizes, Query
+from cuzk_engine.groth16.plan import CircuitSizes, PointRange, Query
 from cuzk_engine.groth16.verify import PreparedKey
 from cuzk_engine.native import Call
+
+__all__ = ["DeviceMatrices", "HBasis", "KeyElements", "PointRange", "ProvingKey"]
 
 
 class HBasis(StrEnum):
@@ -40,14 +42,6 @@ class KeyElements(Protocol):
     def delta1(self) -> bytes: ...
     @property
     def delta2(self) -> bytes: ...
-
-
-@dataclass(frozen=True, slots=True)
-class PointRange:
-    """Part of a query: points and scalars [first, first + n)."""
-
-    first: int
-    n: int
 
 
 @dataclass(frozen=True, eq=False, slots=True)

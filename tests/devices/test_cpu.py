@@ -131,7 +131,7 @@ def test_msm_takes_its_scratch_from_the_ledger(device, events, curve, group):
         total = points.add(total, points.mul(point, scalar))
     assert points.decode(found) == [total]
     scratch = [event.delta for event in events if isinstance(event, Allocation) and event.purpose == Purpose.MSM]
-    assert scratch == [device.scratch_bytes(Msm, curve, int(group), 3), -scratch[0]]
+    assert scratch == [device.msm_need(curve, int(group), 3, 3, resident=True).scratch, -scratch[0]]
     kinds = {event.kind for event in events if isinstance(event, Span) and event.lane == Lane.COMPUTE}
     assert kinds
     assert kinds <= {Kind.MSM_DIGITS, Kind.MSM_ACCUMULATE, Kind.MSM_REDUCE}
@@ -150,10 +150,11 @@ def test_tables_stay_and_make_room(events):
     nbytes = device.table_bytes(BN254, 10)
 
     def use(curve, log_n):
-        with device.reserve(device.table_bytes(curve, log_n), 0, ME, CancelToken()) as reservation:
-            size = device.table_bytes(curve, log_n)
-            with tables.use(curve, log_n, size, reservation, ME, CancelToken()) as table:
-                return table
+        with (
+            device.reserve(device.table_bytes(curve, log_n), 0, ME, CancelToken()) as reservation,
+            tables.use(curve, log_n, reservation, ME, CancelToken()) as table,
+        ):
+            return table
 
     first = use(BN254, 10)
     assert use(BN254, 10) is first
@@ -177,7 +178,7 @@ def test_a_table_that_cannot_be_computed_leaves_nothing():
     with (
         device.reserve(nbytes, 0, ME, CancelToken()) as reservation,
         pytest.raises(CancelledError),
-        tables.use(BN254, 10, nbytes, reservation, ME, cancel),
+        tables.use(BN254, 10, reservation, ME, cancel),
     ):
         pytest.fail("the table was never computed")
     assert device.memory().used == device.ledger.committed == 0

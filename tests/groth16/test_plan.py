@@ -1,19 +1,15 @@
-"""The plan's figures, and that what it reserves is enough and no more than what is used needs."""
+"""Sizes of circuits, the parts in which their queries are summed, and costs."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cuzk_engine.curves import CURVES
-from cuzk_engine.devices.arena import Capacity
-from cuzk_engine.devices.cpu import CpuDevice
-from cuzk_engine.events import Purpose
+from cuzk_engine.errors import CancelledError
 from cuzk_engine.formats.zkey import ZKey
-from cuzk_engine.groth16.plan import CircuitSizes, CostModel, Needs, Query, plan_partition
-from cuzk_engine.runner import Evaluation, PipelineSettings, plan_for
+from cuzk_engine.groth16.density import count_present
+from cuzk_engine.groth16.plan import CircuitSizes, CostModel, Query
 from tests.support.cases import CASES
-
-NEEDS = Needs(msm_scratch=lambda curve, group, n: 100 * group * n, ntt_table=lambda curve, log_n: 64 << log_n)
 
 
 @pytest.mark.parametrize("item", CASES, ids=str)
@@ -28,36 +24,32 @@ def test_sizes_of_a_key(item):
     assert sizes.point_bytes(Query.B2) == 2 * sizes.point_bytes(Query.A) == sizes.curve.g2_bytes
 
 
-@given(
-    curve=st.sampled_from(CURVES),
-    n_vars=st.integers(2, 5000),
-    public_share=st.floats(0, 1),
-    log_domain=st.integers(1, 14),
-    on_device=st.booleans(),
-)
-def test_reservations_cover_every_stage(curve, n_vars, public_share, log_domain, on_device):
-    sizes = CircuitSizes(curve, n_vars, int((n_vars - 1) * public_share), 1 << log_domain, 3 * n_vars)
-    plan = plan_partition(sizes, NEEDS, evaluate_on_device=on_device)
-    assert sum(plan.by_purpose.values()) == plan.peak
-    assert plan.host_vectors == (0 if on_device else 3 * sizes.vector_bytes)
-    for ahead in (True, False):
-        held, serial = plan.reservation(ahead=ahead)
-        assert held + serial == max(plan.peak, held)
-        for stage in plan.stages.values():
-            assert plan.table + sum(stage.values()) <= held + serial
-    held, _ = plan.reservation(ahead=True)
-    assert held == plan.table + plan.input_bytes
-    assert plan.reservation(ahead=False)[0] == plan.table
-    assert plan.stages["transform"][Purpose.ABC] == 3 * plan.stages["H"][Purpose.ABC]
+@given(length=st.integers(0, 5000), batch=st.integers(1, 6000))
+def test_launches_cover_a_query_once(length, batch):
+    sizes = CircuitSizes(CURVES[0], length + 1, 0, 8, 0)
+    parts = sizes.launches(Query.L, batch)
+    assert [part.first for part in parts] == [sum(before.n for before in parts[:k]) for k in range(len(parts))]
+    assert sum(part.n for part in parts) == length
+    assert all(0 < part.n <= batch for part in parts) or (length == 0 and len(parts) == 1)
 
 
 @pytest.mark.parametrize("item", CASES, ids=str)
-def test_plan_of_the_cpu_device(item):
-    device = CpuDevice(Capacity(1 << 30, "cpu.arena"))
-    sizes = CircuitSizes.of(ZKey.open(item.path("circuit.zkey")))
-    host = plan_for(device, sizes, PipelineSettings())
-    assert host.peak == plan_for(device, sizes, PipelineSettings(evaluate=Evaluation.DEVICE)).peak
-    assert host.peak >= sizes.witness_bytes + host.table
+def test_points_at_infinity_are_counted(item):
+    zkey = ZKey.open(item.path("circuit.zkey"))
+    present = count_present(zkey)
+    queries = (zkey.h, zkey.a, zkey.b1, zkey.b2, zkey.l)
+    assert present == tuple(int(points.any(axis=1).sum()) for points in queries)
+    sizes = CircuitSizes.of(zkey, present)
+    assert [sizes.present_points(query) for query in Query] == list(present)
+    assert CircuitSizes.of(zkey).present_points(Query.A) == zkey.n_vars
+
+
+def test_counting_can_be_interrupted():
+    def stop():
+        raise CancelledError("cancelled")
+
+    with pytest.raises(CancelledError):
+        count_present(ZKey.open(CASES[0].path("circuit.zkey")), stop)
 
 
 def test_costs_grow_with_the_circuit():

@@ -14,10 +14,10 @@ GIB = 1 << 30
 
 
 class Bench:
-    """A runner on the CPU with everything that it tells."""
+    """A runner on the CPU with everything that it tells; a ``device`` of another kind tells ``events``, too."""
 
-    def __init__(self, capacity=GIB, device=None, **options):
-        self.events = []
+    def __init__(self, capacity=GIB, device=None, events=None, **options):
+        self.events = [] if events is None else events
         self.device = device or CpuDevice(Capacity(capacity, "cpu.arena"), self.events.append)
         self.runner = Runner(self.device, KeyCache(), self.events.append, **options)
 

@@ -1,0 +1,218 @@
+"""Who may start, and in which mode: a partition's plan against what the device and the host can give.
+
+The largest base (evaluation, residency, batch) is taken that can fit at present when nobody else is there; then the
+first pre-staging that fits now. What fits later waits, what can never fit is refused with the numbers of the smallest
+mode. Host memory is reserved before the device's, and both before the compute lock is taken, so that nobody who waits
+keeps a holder from finishing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from cuzk_engine.devices.base import Bytes, CancelToken, Device, Lease, Owner, Reservation, Turn
+from cuzk_engine.devices.tables import TableCache
+from cuzk_engine.errors import MemoryPlanError
+from cuzk_engine.events import Purpose
+from cuzk_engine.groth16.plan import Query
+from cuzk_engine.pipeline.modes import Mode, Work, by_base, loss
+from cuzk_engine.pipeline.plan import (
+    MATRICES,
+    NOTHING,
+    TABLE,
+    PartitionPlan,
+    There,
+    is_resident,
+    plan_partition,
+    steady_plan,
+)
+from cuzk_engine.units import format_size
+
+log = logging.getLogger(__name__)
+
+ENVIRONMENT: Final = "CUZK_TEST_NO_PLAN"
+_MEETING_SECONDS: Final = 2.0
+
+Barrier = Callable[[Owner], None]
+"""Called before a partition allocates on the device ahead of the lock."""
+
+
+class Admission(StrEnum):
+    """``NONE`` is for tests and demonstrations alone: partitions start without a plan, as if memory had no end."""
+
+    PLANNED = "planned"
+    NONE = "none"
+
+
+class Meeting:
+    """Holds a worker until another one comes, at most a few seconds: so that both allocate at once."""
+
+    def __init__(self, seconds: float = _MEETING_SECONDS) -> None:
+        self._barrier = threading.Barrier(2)
+        self._seconds = seconds
+
+    def __call__(self, owner: Owner) -> None:
+        try:
+            self._barrier.wait(self._seconds)
+        except threading.BrokenBarrierError:
+            self._barrier.reset()
+
+
+def from_environment(environ: Mapping[str, str] = os.environ) -> tuple[Admission, Barrier | None]:
+    """The one place where the hook for demonstrations is read: CUZK_TEST_NO_PLAN=1."""
+    if environ.get(ENVIRONMENT) != "1":
+        return Admission.PLANNED, None
+    log.warning("%s is set: partitions start without a memory plan, and may fail", ENVIRONMENT)
+    return Admission.NONE, Meeting()
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The host bytes whose copies on the device may be there: of the matrices, and of each query's points."""
+
+    matrices: Bytes | None
+    points: dict[Query, Bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The mode that was found, its plan, and the device memory promised for it (None: without a plan)."""
+
+    mode: Mode
+    plan: PartitionPlan
+    reservation: Reservation | None
+
+    def room(self, what: str) -> Reservation | None:
+        """The reservation that has room for what stays on the device, unless it is there already."""
+        return None if what in self.plan.found else self.reservation
+
+
+class Gate:
+    """Admits the partitions of one device."""
+
+    def __init__(self, device: Device, tables: TableCache, admission: Admission = Admission.PLANNED) -> None:
+        self._device = device
+        self._tables = tables
+        self._admission = admission
+        self._told: set[tuple[Mode, Mode]] = set()
+
+    def admit(
+        self,
+        stack: ExitStack,
+        work: Work,
+        choices: Sequence[Mode],
+        sources: Sources,
+        owner: Owner,
+        cancel: CancelToken,
+    ) -> Admitted:
+        """Waits until the partition may start; what it may use is given back when ``stack`` ends. Raises
+        MemoryPlanError, CancelledError."""
+        if self._admission is Admission.NONE:
+            return Admitted(choices[0], self.plan(work, choices[0]), None)
+        refusal: MemoryPlanError | None = None
+        groups = by_base(choices)
+        for number, group in enumerate(groups):
+            plans = [self.plan(work, mode) for mode in group]
+            is_last = number == len(groups) - 1
+            if not is_last and self.most(work, group[-1]) > self.capacity():
+                continue
+            with ExitStack() as attempt:
+                try:
+                    admitted = self._admit_one(attempt, work, plans, sources, owner, cancel, is_last=is_last)
+                except MemoryPlanError as error:
+                    refusal = error
+                    continue
+                stack.enter_context(attempt.pop_all())
+            self._tell(choices[0], admitted, owner)
+            return admitted
+        assert refusal is not None
+        raise refusal
+
+    def plan(self, work: Work, mode: Mode) -> PartitionPlan:
+        """The plan where nothing is on the device yet."""
+        return plan_partition(work, mode, self._device, page_locks=self._device.info.page_locks)
+
+    def most(self, work: Work, mode: Mode) -> int:
+        """Bytes of one partition at the peak, the first one or a later one."""
+        steady = steady_plan(work, mode, self._device, page_locks=self._device.info.page_locks)
+        return max(steady.peak, self.plan(work, mode).peak)
+
+    def capacity(self) -> int:
+        """What a partition could have at most at present: other programs hold the rest, and the context."""
+        context = self._device.memory().by_purpose.get(Purpose.CONTEXT, 0)
+        return self._device.room().capacity - context
+
+    def _admit_one(
+        self,
+        stack: ExitStack,
+        work: Work,
+        plans: Sequence[PartitionPlan],
+        sources: Sources,
+        owner: Owner,
+        cancel: CancelToken,
+        *,
+        is_last: bool,
+    ) -> Admitted:
+        device = self._device
+        if is_last and plans[-1].peak > device.info.capacity:
+            device.reserve(*plans[-1].reservation, owner, cancel)  # refuses at once, in the ledger's words
+        host = device.host
+        usable = [plan for plan in plans if plan.host_bytes <= host.memory().capacity] or plans[-1:]
+        stack.enter_context(host.reserve(max(plan.host_bytes for plan in usable), 0, owner, cancel))
+
+        most = self.most(work, usable[-1].mode)
+
+        def attempt(turn: Turn) -> Admitted | None:
+            if not is_last and most > self.capacity():  # another program has come
+                raise MemoryPlanError(device.info.id, most, self.capacity(), device.info.capacity)
+            return self._try_now(stack, turn, work, [plan.mode for plan in usable], sources)
+
+        return device.admit(attempt, owner, cancel, usable[-1].peak)
+
+    def _try_now(
+        self, stack: ExitStack, turn: Turn, work: Work, choices: Sequence[Mode], sources: Sources
+    ) -> Admitted | None:
+        for mode in choices:
+            with ExitStack() as attempt:
+                there = self._hold_what_is_there(attempt, work, mode, sources)
+                admitted = self._promise(stack, turn, work, mode, there)
+                if admitted is not None:
+                    stack.enter_context(attempt.pop_all())  # given up before the reservation: a waiter finds it idle
+                    return admitted
+        if turn.alone:  # what is there goes, if it must
+            return next(filter(None, (self._promise(stack, turn, work, mode, NOTHING) for mode in choices)), None)
+        return None
+
+    def _promise(self, stack: ExitStack, turn: Turn, work: Work, mode: Mode, there: There) -> Admitted | None:
+        plan = plan_partition(work, mode, self._device, there, page_locks=self._device.info.page_locks)
+        reservation = turn.promise(*plan.reservation)
+        return None if reservation is None else Admitted(mode, plan, stack.enter_context(reservation))
+
+    def _hold_what_is_there(self, stack: ExitStack, work: Work, mode: Mode, sources: Sources) -> dict[str, int]:
+        curve, log_n = work.sizes.curve, work.sizes.log_domain
+        leases: dict[str, Lease] = {TABLE: self._tables.lease(curve, log_n)}
+        if mode.on_device and sources.matrices is not None:
+            leases[MATRICES] = self._device.lease([sources.matrices])
+        if mode.is_resident:
+            held = {query: points for query, points in sources.points.items() if is_resident(work, mode, query)}
+            leases |= {query.value: self._device.lease([points]) for query, points in held.items()}
+        for lease in leases.values():
+            stack.enter_context(lease)
+        return {what: lease.nbytes for what, lease in leases.items() if lease.nbytes}
+
+    def _tell(self, asked: Mode, admitted: Admitted, owner: Owner) -> None:
+        mode = admitted.mode
+        if mode == asked or (asked, mode) in self._told:
+            return
+        self._told.add((asked, mode))
+        log.info(
+            "%s: memory is short, so partitions run with %s: %s at the peak, %s can be had",
+            self._device.info.id, loss(asked, mode), format_size(admitted.plan.peak), format_size(self.capacity()),
+        )  # fmt: skip

@@ -1,0 +1,159 @@
+"""The part of one proof that uses the device: from the reservation to the five sums.
+
+    ahead         evaluate · upload · lock { H, MSMs } · last sums
+    locked, off   evaluate · lock { upload, H, MSMs } · last sums       off: from pageable memory
+
+The lock is given up when the last launch was enqueued and nothing of the memory that counts once for all workers is in
+use any more, so that the next worker's kernels stand behind this one's last without a gap.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+from cuzk_engine.devices.base import CosetExtend, Device, Evaluate, HJoin, Quotient
+from cuzk_engine.devices.tables import TableCache
+from cuzk_engine.errors import OutOfDeviceMemoryError
+from cuzk_engine.events import Picture
+from cuzk_engine.formats.wtns import Witness
+from cuzk_engine.groth16.plan import Query
+from cuzk_engine.groth16.proving_key import HBasis, ProvingKey
+from cuzk_engine.pipeline.admission import Admitted, Barrier
+from cuzk_engine.pipeline.modes import Work
+from cuzk_engine.pipeline.plan import MATRICES, TABLE
+from cuzk_engine.pipeline.progress import Run
+from cuzk_engine.pipeline.staging import Staging, Vectors, allocate_abc
+from cuzk_engine.pipeline.sums import Sums
+
+PAST_NS = 10 * 10**9  # the events before an incident that belong to its picture
+
+
+class Partition:
+    """One partition that was admitted. ``while_running``: host work that is done while the last sums run."""
+
+    def __init__(
+        self,
+        device: Device,
+        tables: TableCache,
+        run: Run,
+        key: ProvingKey,
+        work: Work,
+        witness: Witness,
+        threads: int,
+        barrier: Barrier | None,
+        while_running: Callable[[], object],
+    ) -> None:
+        self._device, self._tables, self._run, self._key, self._work = device, tables, run, key, work
+        self._witness = witness
+        self._threads = threads
+        self._barrier = barrier
+        self._while_running = while_running
+        self.picture: Picture | None = None
+
+    def run(self, stack: ExitStack, admitted: Admitted) -> dict[Query, bytes]:
+        """The five sums. Everything is freed when ``stack`` ends."""
+        mode = admitted.mode
+        with self._freezing():
+            staging = stack.enter_context(Staging(self._device, self._run, self._key, self._witness, mode))
+            staging.prepare(self._threads)
+            vectors = None
+            if mode.is_ahead:
+                if self._barrier is not None:
+                    self._barrier(self._run.owner)
+                vectors = staging.upload(stack)
+            sums = stack.enter_context(self._sums(admitted, staging))
+        with self._locked(), ExitStack() as inside, self._freezing():
+            if vectors is None:
+                vectors = staging.upload(inside)
+            self._transform(inside, admitted, vectors)
+            with self._run.phase("msm"):
+                sums.launch(vectors)
+                if admitted.reservation is not None and admitted.reservation.serial_used:
+                    sums.finish()
+        if admitted.reservation is not None:
+            admitted.reservation.settle()  # nothing more is allocated: the next in line may have the rest
+        with self._run.phase("msm"), self._freezing():
+            self._while_running()
+            return sums.collect()
+
+    def _sums(self, admitted: Admitted, staging: Staging) -> Sums:
+        return Sums(
+            self._device,
+            self._run,
+            self._key,
+            self._work,
+            admitted.mode,
+            {query: admitted.room(query.value) for query in Query},
+            self._threads,
+            arrived=staging.free,
+        )
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            with self._run.phase("lock"):
+                stack.enter_context(self._device.compute_lock(self._run.owner, self._run.cancel))
+            yield
+
+    @contextmanager
+    def _freezing(self) -> Iterator[None]:
+        """A failed allocation leaves a picture of who held what, taken before anything is freed."""
+        try:
+            yield
+        except OutOfDeviceMemoryError as error:
+            if self.picture is None:
+                self.picture = freeze(self._device, error, self._run.owner.worker)
+            raise
+
+    def _transform(self, inside: ExitStack, admitted: Admitted, vectors: Vectors) -> None:
+        """Leaves the scalars of the H query in ``a``."""
+        device, run, sizes = self._device, self._run, self._work.sizes
+        owner, cancel, curve, log_n = run.owner, run.cancel, sizes.curve, sizes.log_domain
+        if admitted.mode.on_device:
+            self._evaluate(inside, admitted, vectors)
+        a, b, c = vectors.abc
+        with (
+            run.phase("ntt"),
+            self._tables.use(curve, log_n, admitted.room(TABLE), owner, cancel) as table,
+        ):
+            for name, buffer in zip("abc", (a, b, c), strict=True):
+                device.launch(CosetExtend(curve, buffer, log_n, table), owner, cancel, vectors.ready[name])
+            join = (
+                HJoin(curve, a, b, c, sizes.domain_size)
+                if self._key.h_basis is HBasis.COSET
+                else Quotient(curve, a, b, c, log_n, table)
+            )
+            device.launch(join, owner, cancel)
+            b.free()
+            c.free()
+        run.advance(run.costs.transforms())
+
+    def _evaluate(self, inside: ExitStack, admitted: Admitted, vectors: Vectors) -> None:
+        device, run, sizes = self._device, self._run, self._work.sizes
+        matrices = self._key.device_matrices
+        assert matrices is not None
+        vectors.abc = a, b, c = allocate_abc(inside, device, run, sizes.vector_bytes)
+        with run.phase("evaluate"):
+            operation = Evaluate(
+                sizes.curve, matrices.coefficients, matrices.order, vectors.witness, a, b, c, sizes.domain_size,
+                room=admitted.room(MATRICES),
+            )  # fmt: skip
+            done = device.launch(operation, run.owner, run.cancel, vectors.ready["w"])
+            vectors.ready.update(dict.fromkeys("abc", done))
+        run.advance(run.costs.evaluate())
+
+
+def freeze(device: Device, error: OutOfDeviceMemoryError, worker: int) -> Picture:
+    """Who holds what now, without the settings and what would have helped."""
+    return Picture(
+        capacity=error.capacity,
+        free=error.free,
+        holdings=device.holdings(),
+        host=device.host.holdings(),
+        others=device.others(),
+        purpose=str(error.purpose),
+        worker=worker,
+        since_ns=time.monotonic_ns() - PAST_NS,
+    )
