@@ -9,48 +9,42 @@ damaged or unwritable, and costs a check then.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
-import logging
 import os
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import astuple, dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from cuzk_engine import native, paths
+from cuzk_engine import native
 from cuzk_engine.devices.base import CancelToken
-from cuzk_engine.errors import CuzkError, FormatError
-from cuzk_engine.formats.atomic import write_atomically
+from cuzk_engine.errors import FormatError
 from cuzk_engine.formats.proof import VerificationKey
 from cuzk_engine.formats.r1cs import R1cs, first_unsatisfied
-from cuzk_engine.formats.source import Bytes, FileIdentity
+from cuzk_engine.formats.source import Bytes
 from cuzk_engine.formats.wtns import Witness, check_witness
-from cuzk_engine.formats.zkey import ZKEY_SPEC, ZKey
+from cuzk_engine.formats.zkey import ZKey
 from cuzk_engine.groth16.density import count_present
-from cuzk_engine.groth16.plan import CircuitSizes, Query
-from cuzk_engine.groth16.proving_key import DeviceMatrices, HBasis, KeyElements, PointRange, ProvingKey
+from cuzk_engine.groth16.plan import CircuitSizes, PointRange, Query
+from cuzk_engine.groth16.proving_key import DeviceMatrices, HBasis, KeyElements, ProvingKey
 from cuzk_engine.groth16.verify import PreparedKey
-from cuzk_engine.native import Data, Group, PointFault, PointProblem
-
-log = logging.getLogger(__name__)
-
-Progress = Callable[[float], None]
+from cuzk_engine.key_checks import (
+    CheckedKeys,
+    Progress,
+    check_coefficients,
+    check_points,
+    content_hash,
+)
+from cuzk_engine.key_tiers import HotKey, KeyTiers, Tier
 
 KEYS_KEPT: Final = 8  # mapped keys a process remembers; the pages belong to the system's cache either way
-_CHECKS_KEPT: Final = 1000
-_CHECK_VERSION: Final = 1  # raised when the checks become stricter: what was checked before counts no more
-_CHUNK: Final = 8 << 20
 _R1CS_LIMIT: Final = 64 << 20  # a larger constraint system is not searched for the violated constraint
-_POINTS_AT_ONCE: Final = 1 << 18  # between two reports of progress
-# A file that was written this shortly ago may change again without a new time stamp.
-_SETTLED_NS: Final = 2_000_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,16 +128,101 @@ class LoadedKey:
         return f"; constraint {number:,} of {path.name}, counted from 0, is the first that it violates"
 
 
-class KeyCache:
-    """Loaded keys by path. ``get`` may be called from any thread; one key is loaded once, however many ask for it."""
+@dataclass(frozen=True, slots=True)
+class KeyState:
+    """A loaded key. ``nbytes``: what it takes where its tier is: page-locked and device memory, or else mapped pages of
+    its file, which are the system's cache and not counted as used. ``last_used_ns``: CLOCK_MONOTONIC."""
 
-    def __init__(self, checks: CheckedKeys | None = None, threads: int = 0, kept: int = KEYS_KEPT) -> None:
+    path: str
+    nbytes: int
+    tier: Tier
+    users: int
+    last_used_ns: int
+
+
+@dataclass(eq=False, slots=True)
+class _Entry:
+    key: ProvingKey
+    users: int = 0
+    last_used_ns: int = 0
+    hot: HotKey | None = None
+    hot_users: int = 0
+    not_before_ns: int = 0  # a hot copy that had to give way is not made again at once
+    forgotten: bool = False
+
+
+class KeyCache:
+    """Loaded keys by path, and their hot copies. One key is loaded once, however many ask for it; any thread may call.
+
+    A key in use is never dropped. Of the others, least recently used first: more than ``kept`` go when another one is
+    loaded, hot copies when the host's memory is short. For another key they go only after ``min_idle_ns`` without
+    use; a proof's own need comes first. ``tiers``: where hot copies are made; None: nowhere.
+    """
+
+    def __init__(
+        self,
+        checks: CheckedKeys | None = None,
+        threads: int = 0,
+        kept: int = KEYS_KEPT,
+        tiers: KeyTiers | None = None,
+        min_idle_ns: int = 0,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
         self._checks = CheckedKeys() if checks is None else checks
         self._threads = threads
         self._kept = kept
+        self._tiers = tiers
+        self._min_idle_ns = min_idle_ns
+        self._clock = clock
         self._changed = threading.Condition()
-        self._keys: OrderedDict[str, ProvingKey] = OrderedDict()
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()  # least recently used first
         self._loading: set[str] = set()
+        self._heating = threading.local()
+        if tiers is not None:
+            tiers.add_reclaimer(self._reclaim, self._idle)
+
+    @contextmanager
+    def use(
+        self,
+        path: Path | str,
+        cancel: CancelToken | None = None,
+        progress: Progress | None = None,
+        circuit: Path | str | None = None,
+        *,
+        hot: bool = False,
+    ) -> Iterator[ProvingKey]:
+        """The key at ``path`` as the file is now, kept for the block; a replaced file is loaded anew.
+
+        With ``hot`` its points are views of a page-locked copy, made now where there is none, if the host's budget
+        admits it; whoever waits for such memory waits for the block to end. With ``circuit``, its constraint system,
+        it is a bellperson key (params), else a zkey. Raises FormatError for a file that is no sound key,
+        CancelledError.
+        """
+        entry = self._acquire(path, CancelToken() if cancel is None else cancel, progress, circuit)
+        try:
+            if hot:
+                with self.use_hot(entry.key, cancel, progress) as key:
+                    yield key
+            else:
+                yield entry.key
+        finally:
+            self._let_go(entry)
+
+    @contextmanager
+    def use_hot(
+        self, key: ProvingKey, cancel: CancelToken | None = None, progress: Progress | None = None
+    ) -> Iterator[ProvingKey]:
+        """For a key in use: the same key with its points in page-locked memory, where a copy is or can be made now;
+        else ``key``. It stays for the block."""
+        entry, copy = self._entry_of(key), None
+        if entry is not None:
+            with self._loading_alone(f"{entry.key.path}\0hot", CancelToken() if cancel is None else cancel):
+                copy = self._heat(entry, CancelToken() if cancel is None else cancel, progress)
+        try:
+            yield key if copy is None else copy
+        finally:
+            if entry is not None and copy is not None:
+                self._cool(entry)
 
     def get(
         self,
@@ -152,43 +231,174 @@ class KeyCache:
         progress: Progress | None = None,
         circuit: Path | str | None = None,
     ) -> ProvingKey:
-        """The key at ``path`` as the file is now; a replaced file is loaded anew.
-
-        With ``circuit``, its constraint system, it is a bellperson key (params), else a zkey. Raises FormatError for a
-        file that is no sound key, CancelledError.
-        """
-        cancel = CancelToken() if cancel is None else cancel
-        name = os.path.abspath(path)
-        if circuit is not None:
-            name += f"\0{os.path.abspath(circuit)}"
-        with self._loading_alone(name, cancel):
-            with self._changed:
-                known = self._keys.get(name)
-                if known is not None and known.is_unchanged():
-                    self._keys.move_to_end(name)
-                    return known
-                self._keys.pop(name, None)
-            key = self._load(path, circuit, cancel, progress)
-            with self._changed:
-                self._keys[name] = key
-                while len(self._keys) > self._kept:
-                    self._keys.popitem(last=False)
+        """Loads the key, as `use`, and leaves it in the cache."""
+        with self.use(path, cancel, progress, circuit) as key:
             return key
 
-    def evict(self, path: Path | str | None = None) -> None:
-        """Forgets one key, or all; proofs that use it keep it until they are done."""
+    def load(self, path: Path | str, *, hot: bool, circuit: Path | str | None = None) -> bool:
+        """Loads the key, and its hot copy where that is wanted and possible; whether there was nothing left to do."""
+        before = self._state_of(path)
+        with self.use(path, circuit=circuit, hot=hot):
+            after = self._state_of(path)
+        return before is not None and before == after
+
+    def evict(self, path: Path | str | None = None) -> int | None:
+        """Forgets one key, or all; proofs that use it keep it until they are done. Returns the bytes that were given
+        back now (device, page-locked, else mapped); None where it was not loaded."""
+        absolute = None if path is None else os.path.abspath(path)
         with self._changed:
-            if path is None:
-                self._keys.clear()
-            else:
-                absolute = os.path.abspath(path)
-                for name in [name for name in self._keys if name.partition("\0")[0] == absolute]:
-                    del self._keys[name]
+            names = [name for name in self._entries if absolute is None or name.partition("\0")[0] == absolute]
+            entries = [self._entries.pop(name) for name in names]
+            for entry in entries:
+                entry.forgotten = True
+        return sum(self._drop(entry) for entry in entries) if entries else None
 
     def loaded(self) -> list[ProvingKey]:
         """The keys that are kept, least recently used first."""
         with self._changed:
-            return list(self._keys.values())
+            return [entry.key for entry in self._entries.values()]
+
+    def states(self) -> list[KeyState]:
+        """What the keys that are kept take, and where."""
+        with self._changed:
+            entries = [(e.key, e.hot, e.users, e.last_used_ns) for e in self._entries.values()]
+        return [self._state(*entry) for entry in entries]
+
+    # ---- use ----
+
+    def _acquire(
+        self, path: Path | str, cancel: CancelToken, progress: Progress | None, circuit: Path | str | None
+    ) -> _Entry:
+        name = os.path.abspath(path)
+        if circuit is not None:
+            name += f"\0{os.path.abspath(circuit)}"
+        with self._loading_alone(name, cancel):
+            return self._known(name) or self._add(name, self._load(path, circuit, cancel, progress))
+
+    def _known(self, name: str) -> _Entry | None:
+        with self._changed:
+            entry = self._entries.get(name)
+            if entry is None:
+                return None
+            if entry.key.is_unchanged():
+                entry.users += 1
+                self._entries.move_to_end(name)
+                return entry
+            del self._entries[name]
+            entry.forgotten = True
+        self._drop(entry)
+        return None
+
+    def _add(self, name: str, key: ProvingKey) -> _Entry:
+        entry = _Entry(key, users=1, last_used_ns=self._clock())
+        with self._changed:
+            self._entries[name] = entry
+            surplus = len(self._entries) - self._kept
+            oldest = self._clock() - self._min_idle_ns
+            unused = [n for n, e in self._entries.items() if not e.users and e.last_used_ns <= oldest]
+            dropped = [self._entries.pop(n) for n in unused[: max(0, surplus)]]
+            for old in dropped:
+                old.forgotten = True
+        for old in dropped:
+            self._drop(old)
+        return entry
+
+    def _let_go(self, entry: _Entry) -> None:
+        with self._changed:
+            entry.users -= 1
+            entry.last_used_ns = self._clock()
+        if entry.forgotten:
+            self._drop(entry)
+
+    # ---- hot copies ----
+
+    def _entry_of(self, key: ProvingKey) -> _Entry | None:
+        with self._changed:
+            return next((entry for entry in self._entries.values() if entry.key is key), None)
+
+    def _heat(self, entry: _Entry, cancel: CancelToken, progress: Progress | None) -> HotKey | None:
+        """The hot copy, counted as used; None where it cannot be had."""
+        if self._tiers is None:
+            return None
+        with self._changed:
+            if entry.hot is not None:
+                entry.hot_users += 1
+                return entry.hot
+            if self._clock() < entry.not_before_ns:
+                return None
+        self._heating.active = True  # what has to give way for it must have been idle for long
+        try:
+            copy = self._tiers.heat(entry.key, cancel, progress)
+        finally:
+            self._heating.active = False
+        with self._changed:
+            entry.hot = copy
+            entry.hot_users += copy is not None
+            if copy is None:
+                entry.not_before_ns = self._clock() + self._min_idle_ns
+            return copy
+
+    def _cool(self, entry: _Entry) -> None:
+        """Ends a use of a hot copy."""
+        with self._changed:
+            entry.hot_users -= 1
+            entry.last_used_ns = self._clock()
+        if entry.forgotten:
+            self._drop(entry)
+        if self._tiers is not None:
+            self._tiers.announce()
+
+    def _reclaim(self, nbytes: int) -> int:
+        """Gives up hot copies that no proof uses; for the host's ledger."""
+        oldest = self._clock() - (self._min_idle_ns if getattr(self._heating, "active", False) else 0)
+        freed = 0
+        while freed < nbytes:
+            with self._changed:
+                entry = next((e for e in self._entries.values() if self._may_cool(e, oldest)), None)
+                if entry is None:
+                    break
+                copy, entry.hot = entry.hot, None
+                entry.not_before_ns = self._clock() + self._min_idle_ns
+            assert copy is not None
+            freed += self._give_up(copy)
+        return freed
+
+    @staticmethod
+    def _may_cool(entry: _Entry, oldest: int) -> bool:
+        return entry.hot is not None and not entry.hot_users and entry.last_used_ns <= oldest
+
+    def _idle(self) -> int:
+        with self._changed:
+            return sum(e.hot.hot_bytes for e in self._entries.values() if e.hot is not None and not e.hot_users)
+
+    def _drop(self, entry: _Entry) -> int:
+        """Gives up what a forgotten key holds and nobody uses; returns the bytes."""
+        with self._changed:
+            copy = None if entry.hot_users else entry.hot
+            if copy is not None:
+                entry.hot = None
+            unused = entry.users == 0
+        freed = 0 if copy is None else self._give_up(copy)
+        if unused and self._tiers is not None:
+            freed += self._tiers.evict(entry.key, None)
+        return freed or (entry.key.file_bytes if unused else 0)
+
+    def _give_up(self, copy: HotKey) -> int:
+        if self._tiers is not None:
+            self._tiers.evict(None, copy)
+        return copy.free()
+
+    def _state_of(self, path: Path | str) -> KeyState | None:
+        found = [state for state in self.states() if state.path == os.path.abspath(path)]
+        return None if not found else replace(found[0], users=0, last_used_ns=0)
+
+    def _state(self, key: ProvingKey, hot: HotKey | None, users: int, last_used_ns: int) -> KeyState:
+        on_device = 0 if self._tiers is None else self._tiers.device_bytes(key, hot)
+        hot_bytes = 0 if hot is None else hot.hot_bytes
+        tier = Tier.DEVICE if on_device else Tier.HOT if hot is not None else Tier.WARM
+        return KeyState(key.path, on_device + hot_bytes or key.file_bytes, tier, users, last_used_ns)
+
+    # ---- loading ----
 
     def _load(
         self, path: Path | str, circuit: Path | str | None, cancel: CancelToken, progress: Progress | None
@@ -222,76 +432,6 @@ class KeyCache:
             self._changed.notify_all()
 
 
-class CheckedKeys:
-    """Which contents were checked, in one JSON file of the cache folder (None: the platform's). Losing it costs checks
-    only."""
-
-    def __init__(self, folder: Path | None = None) -> None:
-        self._folder = folder
-        self._lock = threading.Lock()
-
-    @property
-    def path(self) -> Path:
-        return (paths.cache_dir() if self._folder is None else self._folder) / "checked-keys.json"
-
-    def known_hash(self, path: str, identity: FileIdentity | None) -> str | None:
-        """The content hash of the file at ``path``, when it was hashed in this state."""
-        if identity is None:
-            return None
-        entry = self._read()["files"].get(path)
-        known = isinstance(entry, list) and entry[:-1] == list(astuple(identity)) and isinstance(entry[-1], str)
-        return entry[-1] if known else None
-
-    def is_checked(self, content: str) -> bool:
-        return content in self._read()["checked"]
-
-    def present(self, content: str) -> tuple[int, ...] | None:
-        """What `count_present` found in this content, when it was checked."""
-        found = self._read().get("present", {}).get(content)
-        sound = isinstance(found, list) and len(found) == len(Query) and all(isinstance(n, int) for n in found)
-        return tuple(found) if sound else None
-
-    def remember(
-        self, path: str, identity: FileIdentity | None, content: str, present: tuple[int, ...] | None = None
-    ) -> None:
-        """Notes that ``content`` was checked and has so many points ``present``, and that the file at ``path`` holds
-        it in the state ``identity``."""
-        with self._lock:
-            state = self._read()
-            state["checked"].pop(content, None)
-            state["checked"][content] = time.time_ns()
-            if present is not None:
-                state.setdefault("present", {})[content] = list(present)
-            if identity is not None:
-                state["files"].pop(path, None)
-                newest = max(identity.mtime_ns, identity.ctime_ns)
-                if time.time_ns() - newest > _SETTLED_NS and FileIdentity.of(path) == identity:
-                    state["files"][path] = [*astuple(identity), content]
-            for part in ("checked", "files", "present"):
-                for old in list(state.get(part, {}))[:-_CHECKS_KEPT]:
-                    del state[part][old]
-            try:
-                paths.ensure_private(self.path.parent)
-                write_atomically(self.path, json.dumps(state), mode=0o600)
-            except (OSError, CuzkError) as error:
-                log.debug("checked keys are not remembered: %s", error)
-
-    def _read(self) -> dict[str, Any]:
-        empty: dict[str, Any] = {"version": _CHECK_VERSION, "checked": {}, "files": {}}
-        try:
-            state = json.loads(self.path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError, CuzkError):
-            return empty
-        sound = (
-            isinstance(state, dict)
-            and state.get("version") == _CHECK_VERSION
-            and isinstance(state.get("checked"), dict)
-            and isinstance(state.get("files"), dict)
-            and isinstance(state.get("present", {}), dict)
-        )
-        return state if sound else empty
-
-
 def load_key(
     path: Path | str,
     checks: CheckedKeys,
@@ -306,101 +446,11 @@ def load_key(
     name = os.path.abspath(path)
     content = checks.known_hash(name, zkey.identity)
     present = None if content is None else checks.present(content)
-    if content is None or present is None or not checks.is_checked(content):
+    if content is None or present is None:
         content = content_hash(zkey.source.data, cancel)
         if not checks.is_checked(content):
             check_points(zkey, threads, cancel, progress)
-        present = checks.present(content) or count_present(zkey, cancel.check)
+        present = checks.present(content) or count_present(zkey, threads, cancel.address)
         checks.remember(name, zkey.identity, content, present)
     verification_key = PreparedKey.checked(VerificationKey.from_zkey(zkey), zkey.path)
     return LoadedKey(zkey, CircuitSizes.of(zkey, present), order, verification_key)
-
-
-def content_hash(data: Bytes, cancel: CancelToken) -> str:
-    """BLAKE2b-256, 64 hexadecimal digits, as ``ZKey.content_hash`` computes it; can be cancelled."""
-    digest = hashlib.blake2b(digest_size=32)
-    for start in range(0, data.size, _CHUNK):
-        cancel.check()
-        digest.update(data[start : start + _CHUNK].data)
-    return digest.hexdigest()
-
-
-def check_coefficients(zkey: ZKey, threads: int, cancel: CancelToken) -> npt.NDArray[np.uint32] | None:
-    """Raises FormatError that names the first bad coefficient; returns their order by rows, None when they are in
-    order."""
-    library, n = native.library(), zkey.n_coefficients
-    call = native.Call(threads, cancel.address)
-    facts = library.coefficients_check(zkey.curve, zkey.coefficients, n, zkey.n_vars, zkey.domain_size, call)
-    if isinstance(facts, int):
-        raise FormatError(zkey.path, _bad_coefficient(zkey, facts))
-    if facts.is_sorted:
-        return None
-    order = np.empty(n, dtype=np.uint32)
-    scratch = native.aligned((zkey.domain_size + 1) * 8)
-    library.coefficients_order(zkey.coefficients, n, zkey.domain_size, order, scratch, call)
-    return order
-
-
-def _bad_coefficient(zkey: ZKey, index: int) -> str:
-    row = zkey.coefficients[index].tobytes()
-    matrix, constraint, signal = (int.from_bytes(row[start : start + 4], "little") for start in (0, 4, 8))
-    where = f"section 4 ({ZKEY_SPEC.names[4]}), entry {index:,}"
-    if matrix > 1:
-        return f"{where}: matrix is {matrix:,}, expected 0 (A) or 1 (B)"
-    if constraint >= zkey.domain_size:
-        return f"{where}: constraint is {constraint:,}, expected below the domain size {zkey.domain_size:,}"
-    if signal >= zkey.n_vars:
-        return f"{where}: signal is {signal:,}, expected below the number of signals {zkey.n_vars:,}"
-    return f"{where}: the coefficient is not below the prime of {zkey.curve.title}'s scalar field"
-
-
-_FAULTS: Final = {
-    PointFault.COORDINATE: "a coordinate is not below the prime of the base field",
-    PointFault.OFF_CURVE: "is not on its curve",
-    PointFault.SUBGROUP: "is not of the group's order",
-}
-
-
-def check_points(zkey: ZKey, threads: int, cancel: CancelToken, progress: Progress | None = None) -> None:
-    """Every point of the key must have coordinates below q and lie on its curve; those of the header must have order r,
-    too.
-
-    Points of the queries are not tested for their order, which would take as long as many proofs: a proof that such a
-    point spoils is refused by the verification before it leaves. Raises FormatError that names section and index.
-    """
-    curve, library = zkey.curve, native.library()
-
-    def check(group: Group, points: Data, n: int, subgroup: bool) -> PointProblem | None:
-        return library.points_check(curve, group, points, n, subgroup, native.Call(threads, cancel.address))
-
-    header = {
-        "alpha1": (Group.G1, zkey.alpha1),
-        "beta1": (Group.G1, zkey.beta1),
-        "delta1": (Group.G1, zkey.delta1),
-        "beta2": (Group.G2, zkey.beta2),
-        "gamma2": (Group.G2, zkey.gamma2),
-        "delta2": (Group.G2, zkey.delta2),
-    }
-    for name, (group, point) in header.items():
-        problem = check(group, point, 1, True)
-        if problem is not None:
-            raise FormatError(zkey.path, f"section 2 ({ZKEY_SPEC.names[2]}), {name}: {_FAULTS[problem.fault]}")
-    sections = {
-        3: (Group.G1, zkey.ic),
-        5: (Group.G1, zkey.a),
-        6: (Group.G1, zkey.b1),
-        7: (Group.G2, zkey.b2),
-        8: (Group.G1, zkey.l),
-        9: (Group.G1, zkey.h),
-    }
-    total, done = sum(points.size for _, points in sections.values()), 0
-    for section, (group, points) in sections.items():
-        for start in range(0, len(points), _POINTS_AT_ONCE):
-            part = points[start : start + _POINTS_AT_ONCE]
-            problem = check(group, part, len(part), False)
-            if problem is not None:
-                where = f"section {section} ({ZKEY_SPEC.names[section]}), point {start + problem.index:,}"
-                raise FormatError(zkey.path, f"{where}: {_FAULTS[problem.fault]}")
-            done += part.size
-            if progress is not None:
-                progress(done / total)

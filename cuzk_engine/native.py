@@ -145,6 +145,12 @@ class NativeLibrary(CsrFunctions, SetupFunctions):
         )
         return None if fine else PointProblem(bad.value, PointFault(fault.value))
 
+    def points_present(self, curve: Curve, group: Group, points: Data, n: int, call: Call | None = None) -> int:
+        """How many of n points are not infinity."""
+        present = c_uint64()
+        self._run("points_present", curve.id, group, _pointer(points), n, ctypes.byref(present), _call(call))
+        return present.value
+
     # ---- NTT ----
 
     def ntt_table_bytes(self, curve: Curve, log_n: int) -> int:
@@ -288,6 +294,7 @@ _SIGNATURES: Final[Signatures] = {
     "fr_classify": (c_int, (c_int, _P, c_uint64, _P, _P)),
     "point_op": (c_int, (c_int, c_int, c_int, _P, _P, _P, c_uint64, _P)),
     "points_check": (c_int, (c_int, c_int, _P, c_uint64, c_int, _P, _P, _P)),
+    "points_present": (c_int, (c_int, c_int, _P, c_uint64, _P, _P)),
     "ntt_table_bytes": (c_uint64, (c_int, c_uint32)),
     "ntt_table": (c_int, (c_int, c_uint32, _P, _P)),
     "ntt": (c_int, (c_int, _P, c_uint32, c_int, _P, _P)),

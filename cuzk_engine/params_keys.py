@@ -25,7 +25,7 @@ from cuzk_engine.groth16.circuit import Circuit, open_circuit
 from cuzk_engine.groth16.plan import CircuitSizes, Query
 from cuzk_engine.groth16.proving_key import HBasis, KeyElements, PointRange
 from cuzk_engine.groth16.verify import PreparedKey
-from cuzk_engine.keys import CheckedKeys, Progress, content_hash
+from cuzk_engine.key_checks import CheckedKeys, Progress, content_hash
 from cuzk_engine.native import Group, PointFault, PointProblem
 
 STAGING_BYTES: Final = 48 << 20  # 2^19 points of G1, 2^18 of G2

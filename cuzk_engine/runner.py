@@ -40,7 +40,7 @@ from cuzk_engine.pipeline.modes import (
     modes,
 )
 from cuzk_engine.pipeline.partition import Partition, freeze
-from cuzk_engine.pipeline.plan import PartitionPlan, plan_partition
+from cuzk_engine.pipeline.plan import PartitionPlan, is_resident, plan_partition
 from cuzk_engine.pipeline.progress import Progress, Run
 from cuzk_engine.pipeline.report import PlanReport, plan_report, planned, remedies, work_of
 
@@ -76,6 +76,7 @@ class ProofOutcome:
 class Runner:
     """Proves on one device. ``prove`` may be called from several worker threads at once.
 
+    ``threads``: of the host's work for the device, 0: all; ``evaluation_threads``: of evaluations, 0: as many.
     ``sink`` gets the host's spans, allocations and incidents; the device has its own. ``randomness`` is for tests, and
     so are ``admission`` and ``barrier`` (see `pipeline.admission`); None: as the environment says.
     """
@@ -86,6 +87,7 @@ class Runner:
         keys: KeyCache,
         sink: EventSink | None = None,
         threads: int = 0,
+        evaluation_threads: int = 0,
         randomness: Randomness = secrets.randbelow,
         admission: Admission | None = None,
         barrier: Barrier | None = None,
@@ -97,6 +99,7 @@ class Runner:
             admission, barrier = hooks.from_environment()
         self._sink = sink
         self._threads = threads
+        self._evaluation_threads = evaluation_threads or threads
         self._randomness = randomness
         self._barrier = barrier
         self._tables = TableCache(device)
@@ -162,8 +165,14 @@ class Runner:
         witness: Witness | Path | str,
         settings: PipelineSettings,
     ) -> ProofOutcome:
-        with run.phase("load_key", Kind.LOAD_KEY):
-            key: ProvingKey = self.keys.get(key_path, run.cancel, run.loading, circuit)
+        with ExitStack() as stack:
+            with run.phase("load_key", Kind.LOAD_KEY):
+                key = stack.enter_context(self.keys.use(key_path, run.cancel, run.loading, circuit))
+            return self._prove_with(run, key, witness, settings)
+
+    def _prove_with(
+        self, run: Run, key: ProvingKey, witness: Witness | Path | str, settings: PipelineSettings
+    ) -> ProofOutcome:
         run.begin(CostModel(key.sizes))
         with run.phase("read_witness", Kind.READ_WITNESS):
             if not isinstance(witness, Witness):
@@ -186,20 +195,25 @@ class Runner:
         """What needs the device; an incident where its memory, or the host's, was not enough."""
         work = Work(key.sizes, key.device_matrices is not None, key.staging_bytes > 0)
         choices = modes(settings, self.device.info.kind, work)
-        partition = Partition(
-            self.device, self._tables, run, key, work, witness, self._threads, self._barrier, blinding
-        )
         admitted: Admitted | None = None
+        partition: Partition | None = None
         try:
             with ExitStack() as stack:
                 with run.phase("memory"):
                     admitted = self._gate.admit(stack, work, choices, _sources(key), run.owner, run.cancel)
+                if _streams(work, admitted.mode) and self.device.info.page_locks:
+                    with run.phase("load_key", Kind.LOAD_KEY):
+                        key = stack.enter_context(self.keys.use_hot(key, run.cancel, run.loading))
+                partition = Partition(
+                    self.device, self._tables, run, key, work, witness, self._threads, self._barrier, blinding,
+                    self._evaluation_threads,
+                )  # fmt: skip
                 return admitted, partition.run(stack, admitted)
         except OutOfDeviceMemoryError as error:
             mode = choices[-1] if admitted is None else admitted.mode
             if not isinstance(error, MemoryPlanError):
                 error.reduced = self._next_smaller(work, settings, choices, mode)
-            picture = partition.picture or freeze(self.device, error, run.owner.worker)
+            picture = (partition and partition.picture) or freeze(self.device, error, run.owner.worker)
             picture = self._explained(picture, work, mode, settings)
             run.incident("out-of-memory", str(error), error.requested, error.free, picture)
             raise
@@ -263,6 +277,11 @@ class _Blinding:
             curve = self._key.sizes.curve
             self._blinded = BlindedKey.of(self._key.elements, Blinding.fresh(curve, self._randomness))
         return self._blinded
+
+
+def _streams(work: Work, mode: Mode) -> bool:
+    """Whether points travel for each proof."""
+    return not all(is_resident(work, mode, query) for query in Query)
 
 
 def _sources(key: ProvingKey) -> Sources:

@@ -96,6 +96,8 @@ typedef enum { CUZK_POINT_OK = 0, CUZK_POINT_COORDINATE = 1, CUZK_POINT_OFF_CURV
  * CUZK_E_DATA with the lowest bad index and its cuzk_point_fault. */
 int cuzk_points_check(int curve, int group, const void *points, uint64_t n, int check_subgroup, uint64_t *first_bad,
                       int *fault, cuzk_call *call);
+/* How many of n points are not infinity (all bytes zero). */
+int cuzk_points_present(int curve, int group, const void *points, uint64_t n, uint64_t *present, cuzk_call *call);
 
 /* BLS12-381 points in the uncompressed zcash encoding (big-endian plain coordinates, c1 before c0, flags in the top
  * three bits of the first byte; group: 96 or 192 bytes each), at any alignment, to affine points in Montgomery form.

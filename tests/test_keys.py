@@ -8,13 +8,16 @@ import threading
 
 import pytest
 
-from cuzk_engine import keys
+from cuzk_engine import key_checks, keys
 from cuzk_engine.curves import BLS12_381, BN254, CURVES
 from cuzk_engine.devices.base import CancelToken
 from cuzk_engine.errors import CancelledError, FormatError
 from cuzk_engine.formats.source import FileIdentity
 from cuzk_engine.formats.zkey import ZKEY_SPEC
-from cuzk_engine.keys import CheckedKeys, KeyCache
+from cuzk_engine.groth16.density import count_present
+from cuzk_engine.groth16.plan import Query
+from cuzk_engine.key_checks import CheckedKeys
+from cuzk_engine.keys import KeyCache
 from tests.formats.builders import Parts, put
 from tests.support.cases import CASES, case
 
@@ -53,7 +56,7 @@ def checks(monkeypatch):
 
     monkeypatch.setattr(keys, "check_points", counted_points)
     monkeypatch.setattr(keys, "content_hash", counted_hash)
-    monkeypatch.setattr(keys, "_SETTLED_NS", 0)
+    monkeypatch.setattr(key_checks, "_SETTLED_NS", 0)
     return counts
 
 
@@ -172,8 +175,31 @@ def test_checked_once_then_remembered(tmp_path, checks):
     assert checks == {"points": 1, "hash": 2}
 
 
+@pytest.mark.parametrize("item", CASES, ids=str)
+def test_points_at_infinity_are_counted(item):
+    """Against the bytes, and the same whether they were counted or remembered."""
+    path = item.path("circuit.zkey")
+    key = KeyCache().get(path)
+    zkey = key.zkey
+    sections = {Query.H: zkey.h, Query.A: zkey.a, Query.B1: zkey.b1, Query.B2: zkey.b2, Query.L: zkey.l}
+    for query, count in zip(Query, key.sizes.present, strict=True):
+        assert count == sum(any(point.tobytes()) for point in sections[query])
+    assert KeyCache().get(path).sizes.present == key.sizes.present == count_present(key.zkey)
+
+
+@pytest.mark.parametrize("counts", [5, None, [], [1, 2, 3, 4], [1, 2, 3, 4, -1], [1, 2, 3, 4, "5"]])
+def test_strange_counts_are_not_believed(tmp_path, checks, counts):
+    path, store = written(tmp_path, parts_of(BN254)), CheckedKeys()
+    expected = KeyCache(store).get(path).sizes.present
+    state = json.loads(store.path.read_text())
+    state["checked"] = dict.fromkeys(state["checked"], counts)
+    store.path.write_text(json.dumps(state))
+    assert KeyCache(store).get(path).sizes.present == expected
+    assert checks["points"] == 1
+
+
 def test_a_file_that_was_just_written_is_not_known_by_its_times(tmp_path, checks, monkeypatch):
-    monkeypatch.setattr(keys, "_SETTLED_NS", 10**12)
+    monkeypatch.setattr(key_checks, "_SETTLED_NS", 10**12)
     path = written(tmp_path, parts_of(BN254))
     KeyCache().get(path)
     KeyCache().get(path)
@@ -261,7 +287,7 @@ def test_a_memory_that_cannot_be_written(tmp_path, checks):
 
 
 def test_the_memory_is_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(keys, "_CHECKS_KEPT", 3)
+    monkeypatch.setattr(key_checks, "_CHECKS_KEPT", 3)
     store = CheckedKeys(tmp_path)
     for number in range(5):
         store.remember(f"/{number}", None, f"hash {number}")

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from cuzk_engine import keys, params_keys
+from cuzk_engine import key_checks, params_keys
 from cuzk_engine.curves import BLS12_381
 from cuzk_engine.devices.arena import Capacity
 from cuzk_engine.devices.base import CancelToken, Owner
@@ -135,7 +135,7 @@ def test_what_was_checked_is_remembered(files, monkeypatch):
     counted = []
     original = params_keys.check_points
     monkeypatch.setattr(params_keys, "check_points", lambda *args: (counted.append(1), original(*args)))
-    monkeypatch.setattr(keys, "_SETTLED_NS", 0)
+    monkeypatch.setattr(key_checks, "_SETTLED_NS", 0)
     for _ in range(2):
         load_params(files / "key.params", files / "circuit.pce", CheckedKeys())
     assert len(counted) == 1
@@ -189,7 +189,7 @@ def test_proofs_verify(files, runner, circuit):
             key.verify([outcome.public.values[0] ^ 1, *outcome.public.values[1:]], outcome.proof)
     assert seen[-1] == pytest.approx(1)
     runner.release_caches()
-    assert runner.device.memory().used == runner.host_memory.use().used == 0
+    assert runner.device.memory().used == runner.host_memory.memory().used == 0
 
 
 @pytest.mark.parametrize(("inputs", "aux"), [(1, 1), (1, 5), (2, 0), (9, 1), (4, 60), (17, 130)])
@@ -223,7 +223,7 @@ def test_a_witness_that_violates_the_circuit(files, runner):
     message = r"does not satisfy the circuit: constraint \d+ of .*circuit.pce, counted from 0, is the first"
     with pytest.raises(ProofInvalidError, match=message):
         runner.prove(files / "key.params", files / "witness.wtns", Owner(), circuit=files / "circuit.pce")
-    assert runner.device.memory().used == runner.host_memory.use().used == 0
+    assert runner.device.memory().used == runner.host_memory.memory().used == 0
 
 
 def test_a_witness_of_another_length(files, runner):
@@ -273,4 +273,4 @@ def test_cancellation_gives_all_memory_back(files, runner):
             circuit=files / "circuit.r1cs",
         )
     runner.release_caches()
-    assert runner.device.memory().used == runner.host_memory.use().used == 0
+    assert runner.device.memory().used == runner.host_memory.memory().used == 0

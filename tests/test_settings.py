@@ -98,11 +98,11 @@ def test_a_fault_is_named_with_its_place(text: str, message: str, tmp_path: Path
 
 
 def test_old_and_ineffective_keys_are_noted(tmp_path: Path) -> None:
-    text = '[memory]\npinned_budget = "50GiB"\nsafety_margin = "1GiB"\n[srs]\npreload = ["porep-32g"]\n'
+    text = '[memory]\npinned_budget = "50GiB"\n[srs]\npreload = ["porep-32g"]\n[pipeline]\nslot_size = 3\n'
     notes = load(text, tmp_path).notes
     assert any("memory.pinned_budget is an old key and is ignored: memory.total_budget covers it" in n for n in notes)
     assert any("srs.preload is an old key" in note for note in notes)
-    assert any(note.startswith("memory.safety_margin (from the file) is known but has no effect") for note in notes)
+    assert any(note.startswith("pipeline.slot_size (from the file) is known but has no effect") for note in notes)
     assert len(notes) == 3
 
 

@@ -13,9 +13,12 @@ from cuzk_engine.bench.interruption import Interruption
 from cuzk_engine.bench.meter import Meter
 from cuzk_engine.bench.results import ProofTime, Round
 from cuzk_engine.bench.variations import Variation
+from cuzk_engine.devices.arena import host_budget
 from cuzk_engine.devices.base import CancelToken, Owner
-from cuzk_engine.devices.select import open_device
+from cuzk_engine.devices.host import HostMemory
+from cuzk_engine.devices.select import open_device, resolve_name
 from cuzk_engine.errors import UsageError
+from cuzk_engine.key_tiers import KeyTiers
 from cuzk_engine.keys import KeyCache
 from cuzk_engine.runner import Evaluation, PipelineSettings, Prestage, Residency, Runner
 from cuzk_engine.settings import WORKERS_KEY, definition, value_text
@@ -31,8 +34,11 @@ class LocalEngine:
         self._key, self._witness = key, witness
         self._interruption = interruption
         self._meter = Meter()
-        self._device = open_device(device, self._meter)
-        self._runner = Runner(self._device, KeyCache(), self._meter)
+        name = resolve_name(device)
+        self._host = HostMemory(host_budget().nbytes, self._meter, device=name)
+        self._device = open_device(name, self._meter, host=self._host)
+        keys = KeyCache(tiers=KeyTiers(self._device, self._host))
+        self._runner = Runner(self._device, keys, self._meter)
         self._cancel = CancelToken()
         self._numbers = itertools.count()
 
@@ -43,6 +49,7 @@ class LocalEngine:
         self._cancel.set()
         self._runner.release_caches()
         self._device.close()
+        self._host.close()
 
     def check(self, variation: Variation) -> None:
         """Raises UsageError for a setting that has no meaning here."""

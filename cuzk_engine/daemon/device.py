@@ -214,11 +214,13 @@ class DeviceProcess:
     def _perform(self, action: str, message: Message) -> Any:
         match action:
             case "load":
-                return self._runtime.load_key(message["path"])
+                return self._runtime.load_key(message["path"], message["settings"])
             case "evict":
                 return self._runtime.evict_key(message["path"])
             case "keys":
                 return [asdict(key) for key in self._runtime.loaded_keys()]
+            case "host":
+                return asdict(self._runtime.host_use())
             case "plan":
                 return asdict(self._runtime.plan(message["path"], message["settings"]))
         raise CuzkError(f"a device process cannot {action}")

@@ -160,6 +160,14 @@ def check_witness_file(path: str, key_path: str, curve: str, n_vars: int, shown:
         )
 
 
+def count_params(folder: str) -> int | None:
+    """How many .params files lie in a folder; None where it cannot be read."""
+    try:
+        return sum(entry.name.endswith(".params") for entry in os.scandir(folder))
+    except OSError:
+        return None
+
+
 class Spool:
     """Witnesses that came by stream, one file each, mode 0600, in a folder of mode 0700; removed after their job."""
 

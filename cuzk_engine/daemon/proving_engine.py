@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 from cuzk_engine.client.types import JobState, Priority
+from cuzk_engine.daemon import files
 from cuzk_engine.daemon.answering import unary
 from cuzk_engine.daemon.device_handle import DeviceHandle
 from cuzk_engine.daemon.jobs import new_job_id
@@ -27,6 +28,7 @@ _STATUS = {
     JobState.FAILED: pb.AwaitProofResponse.FAILED,
     JobState.CANCELLED: pb.AwaitProofResponse.CANCELLED,
 }
+_FILECOIN_CIRCUITS = ("porep-32g", "snap-32g", "wpost-32g", "winning-32g")
 _PRIORITIES = {0: Priority.NORMAL, 1: Priority.LOW, 2: Priority.NORMAL, 3: Priority.HIGH, 4: Priority.CRITICAL}
 # What each phase of the pipeline is called in this protocol.
 _SRS_PHASES = frozenset({"load_key"})
@@ -73,6 +75,8 @@ class ProvingEngine(rpc.ProvingEngineServicer):
             total_proofs_completed=totals.completed.total(),
             total_proofs_failed=totals.failed.total(),
             uptime_seconds=self._supervisor.uptime_seconds,
+            pinned_memory_bytes=self._supervisor.host_use.pinned,
+            pinned_memory_limit_bytes=self._supervisor.host_use.budget,
         )
 
     @unary
@@ -84,8 +88,9 @@ class ProvingEngine(rpc.ProvingEngineServicer):
         path = await self._key_path(request.circuit_id)
         start = time.monotonic_ns()
         known = True
+        settings = self._supervisor.pipeline_texts()
         for device in self._ready_devices():
-            known = await _ask(device, "load", path) and known
+            known = await _ask(device, "load", path=path, settings=settings) and known
         took = 0 if known else (time.monotonic_ns() - start) // 10**6
         await self._supervisor.refresh_keys()
         return pb.PreloadSrsResponse(already_loaded=known, load_time_ms=took)
@@ -93,7 +98,7 @@ class ProvingEngine(rpc.ProvingEngineServicer):
     @unary
     async def EvictSRS(self, request: Any, context: Any) -> pb.EvictSrsResponse:  # noqa: N802
         path = await self._key_path(request.circuit_id)
-        freed = [await _ask(device, "evict", path) for device in self._ready_devices()]
+        freed = [await _ask(device, "evict", path=path) for device in self._ready_devices()]
         known = [nbytes for nbytes in freed if nbytes is not None]
         await self._supervisor.refresh_keys()
         return pb.EvictSrsResponse(was_loaded=bool(known), freed_bytes=sum(known))
@@ -157,21 +162,31 @@ class ProvingEngine(rpc.ProvingEngineServicer):
         return [
             pb.SRSStatus(
                 circuit_id=by_path.get(path, path),
-                tier=pb.SRSStatus.WARM,
-                size_bytes=nbytes,
+                # The protocol knows no device tier; what is there is at least as fast as page-locked memory.
+                tier=pb.SRSStatus.WARM if state.tier == "warm" else pb.SRSStatus.HOT,
+                size_bytes=state.nbytes,
                 ref_count=self._jobs.users_of(path),
             )
-            for path, nbytes in self._supervisor.loaded_keys.items()
+            for path, state in self._supervisor.loaded_keys.items()
         ]
 
     async def _key_path(self, circuit: str) -> str:
         record = self._supervisor.circuits.named(circuit)
         if record is None:
-            raise RefusedError(
-                Reason.NOT_FOUND,
-                f"circuit {circuit[:80]!r} is not registered: register its key with cuzk.engine.v1.Circuits",
-            )
+            raise RefusedError(Reason.NOT_FOUND, self._missing(circuit))
         return (await self._supervisor.circuits.find(record.info.id)).info.key_path
+
+    def _missing(self, circuit: str) -> str:
+        text = f"circuit {circuit[:80]!r} is not registered"
+        if circuit not in _FILECOIN_CIRCUITS:
+            return f"{text}: register its key with cuzk.engine.v1.Circuits"
+        folder = self._supervisor.settings.text("srs.param_cache")
+        found = files.count_params(folder)
+        what = f"{found} .params files" if found else "no .params file" if found == 0 else "no such folder"
+        return (
+            f"{text}: it needs its .params file and, beside it, its constraint system (.r1cs or .pce), which a "
+            f".params file does not hold; in srs.param_cache ({folder}) there is {what}"
+        )
 
     def _ready_devices(self) -> list[DeviceHandle]:
         devices = [device for device in self._supervisor.devices if device.is_ready]
@@ -180,8 +195,8 @@ class ProvingEngine(rpc.ProvingEngineServicer):
         return devices
 
 
-async def _ask(device: DeviceHandle, action: str, path: str) -> Any:
+async def _ask(device: DeviceHandle, action: str, **arguments: Any) -> Any:
     try:
-        return await device.call(action, path=path)
+        return await device.call(action, **arguments)
     except DaemonError as error:
         raise RefusedError(Reason.INTERNAL, str(error)) from error

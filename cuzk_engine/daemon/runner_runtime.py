@@ -3,33 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple
+from dataclasses import asdict, astuple
 from typing import Any
 
-from cuzk_engine.daemon.runtime import KeyState, Order, Outcome, PlanResult, Progress
+from cuzk_engine import native
+from cuzk_engine.daemon.runtime import HostUse, KeyState, Order, Outcome, PlanResult, Progress
+from cuzk_engine.devices.arena import host_budget
 from cuzk_engine.devices.base import CancelToken, Device, DeviceInfo, EventSink, Owner
+from cuzk_engine.devices.host import HostMemory
 from cuzk_engine.devices.select import open_device
 from cuzk_engine.errors import CuzkError
 from cuzk_engine.formats.source import FileIdentity
 from cuzk_engine.formats.zkey import ZKey
 from cuzk_engine.groth16.plan import CircuitSizes
+from cuzk_engine.key_tiers import KeyTiers
 from cuzk_engine.keys import KeyCache
 from cuzk_engine.runner import Evaluation, PipelineSettings, Prestage, Residency, Runner
+from cuzk_engine.units import parse_duration
 
 
 class RunnerRuntime:
     """See DeviceRuntime."""
 
-    def __init__(self, device: Device, sink: EventSink, threads: int) -> None:
+    def __init__(
+        self,
+        device: Device,
+        host: HostMemory,
+        sink: EventSink,
+        threads: int,
+        evaluation_threads: int = 0,
+        min_idle_ns: int = 0,
+    ) -> None:
         self._device = device
-        self._keys = KeyCache(threads=threads)
-        self._runner = Runner(device, self._keys, sink, threads)
+        self._host = host
+        tiers = KeyTiers(device, host, threads)
+        self._keys = KeyCache(threads=threads, tiers=tiers, min_idle_ns=min_idle_ns)
+        self._runner = Runner(device, self._keys, sink, threads, evaluation_threads)
 
     @classmethod
     def open(cls, name: str, options: Mapping[str, Any], sink: EventSink) -> RunnerRuntime:
         """Raises CuzkError."""
-        threads = int(options["threads"])
-        return cls(open_device(name, sink, options["arena"], threads), sink, threads)
+        threads, processes = int(options["threads"]), int(options["processes"])
+        if not threads and processes > 1:
+            threads = max(1, native.library().threads() // processes)
+        budget = host_budget(options["budget"], options["margin"], processes)
+        host = HostMemory(budget.nbytes, sink, device=name, threads=threads)
+        device = open_device(name, sink, options["arena"], threads, host)
+        min_idle = parse_duration(options["min_idle"])
+        return cls(device, host, sink, threads, int(options["evaluation_threads"]), min_idle)
 
     @property
     def info(self) -> DeviceInfo:
@@ -51,20 +72,17 @@ class RunnerRuntime:
         )
         return Outcome(outcome.proof.to_json(), outcome.public.to_json(), list(outcome.phases.items()))
 
-    def load_key(self, path: str) -> bool:
-        known = any(key.path == path and key.is_unchanged() for key in self._keys.loaded())
-        self._keys.get(path)
-        return known
+    def load_key(self, path: str, settings: Mapping[str, str]) -> bool:
+        return self._keys.load(path, hot=pipeline_settings(settings).residency is Residency.HOST)
 
     def evict_key(self, path: str) -> int | None:
-        found = next((key for key in self._keys.loaded() if key.path == path), None)
-        if found is None:
-            return None
-        self._keys.evict(path)
-        return found.file_bytes
+        return self._keys.evict(path)
 
     def loaded_keys(self) -> list[KeyState]:
-        return [KeyState(key.path, key.file_bytes) for key in self._keys.loaded()]
+        return [KeyState(**asdict(state)) for state in self._keys.states()]
+
+    def host_use(self) -> HostUse:
+        return HostUse(self._host.pool().pinned, self._host.budget)
 
     def plan(self, key_path: str, settings: Mapping[str, str]) -> PlanResult:
         plan = self._runner.plan(CircuitSizes.of(ZKey.open(key_path)), pipeline_settings(settings))
@@ -75,6 +93,7 @@ class RunnerRuntime:
     def close(self) -> None:
         self._runner.release_caches()
         self._device.close()
+        self._host.close()
 
 
 def pipeline_settings(texts: Mapping[str, str]) -> PipelineSettings:

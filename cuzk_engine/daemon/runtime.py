@@ -44,10 +44,22 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class KeyState:
-    """A loaded key: its file's path and the bytes that it holds in memory."""
+    """A loaded key: its file's path, the bytes that it takes where its ``tier`` is ("device", "hot": page-locked,
+    "warm": mapped, which the system's cache holds), how many proofs use it, and when one did (CLOCK_MONOTONIC)."""
 
     path: str
     nbytes: int
+    tier: str = "warm"
+    users: int = 0
+    last_used_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HostUse:
+    """Page-locked bytes of the process, and the most that its share of the host's budget admits."""
+
+    pinned: int = 0
+    budget: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +80,8 @@ class DeviceRuntime(Protocol):
         """Raises CancelledError when ``cancel`` was set."""
         ...
 
-    def load_key(self, path: str) -> bool:
-        """True when it was loaded already."""
+    def load_key(self, path: str, settings: Mapping[str, str]) -> bool:
+        """Loads a key as proofs with these settings use it; true when nothing was left to do."""
         ...
 
     def evict_key(self, path: str) -> int | None:
@@ -78,13 +90,19 @@ class DeviceRuntime(Protocol):
 
     def loaded_keys(self) -> list[KeyState]: ...
 
+    def host_use(self) -> HostUse: ...
+
     def plan(self, key_path: str, settings: Mapping[str, str]) -> PlanResult: ...
 
     def close(self) -> None: ...
 
 
 def make_runtime(device: str, options: Mapping[str, Any], sink: EventSink) -> DeviceRuntime:
-    """The runtime of ``device``. ``options``: "arena" (text of cpu.arena) and "threads" (0: all). Raises CuzkError."""
+    """The runtime of ``device``.
+
+    ``options``: texts of cpu.arena ("arena") and of memory.* ("budget", "margin", "min_idle"); "threads" and
+    "evaluation_threads" (0: all); among how many "processes" budget and threads are shared. Raises CuzkError.
+    """
     replacement = os.environ.get(_TEST_VARIABLE)
     if replacement:
         module, _, name = replacement.partition(":")

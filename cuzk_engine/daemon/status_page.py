@@ -148,11 +148,13 @@ def status_document(supervisor: Supervisor) -> dict[str, Any]:
             "srs": [
                 {
                     "circuit_id": names[path].id if path in names else path,
-                    "bytes": nbytes,
-                    "last_used_secs_ago": (now - names[path].last_used_unix_ns) / 1e9 if path in names else None,
+                    "bytes": state.nbytes,
+                    "tier": state.tier,
+                    "ref_count": jobs.users_of(path),
+                    "last_used_secs_ago": max(0.0, (time.monotonic_ns() - state.last_used_ns) / 1e9),
                     "evictable": jobs.users_of(path) == 0,
                 }
-                for path, nbytes in supervisor.loaded_keys.items()
+                for path, state in supervisor.loaded_keys.items()
             ],
             "pce": [],
         },

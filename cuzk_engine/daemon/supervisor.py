@@ -8,7 +8,7 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from cuzk_engine.daemon.device_handle import DeviceHandle
 from cuzk_engine.daemon.files import AllowedPaths, Spool
 from cuzk_engine.daemon.jobs import JobManager
 from cuzk_engine.daemon.log import DaemonLog
+from cuzk_engine.daemon.runtime import HostUse, KeyState
 from cuzk_engine.daemon.store import JobRecord, Store
 from cuzk_engine.daemon.timeline import Timeline
 from cuzk_engine.devices.select import check_name, usable_cards
@@ -80,7 +81,8 @@ class Supervisor:
         self.stop_now = asyncio.Event()
         self._log = daemon_log
         self._timeline = Timeline(daemon_log, self._wire_name)
-        self.loaded_keys: dict[str, int] = {}  # path → bytes, as the device processes last said
+        self.loaded_keys: dict[str, KeyState] = {}  # by path, as the device processes last said
+        self.host_use = HostUse()  # of all device processes together
         self._samplers: dict[str, HostSampler] = {}
         self._background_tasks: set[asyncio.Task[None]] = set()
         self._tasks: list[asyncio.Task[None]] = []
@@ -194,11 +196,14 @@ class Supervisor:
 
     async def refresh_keys(self) -> None:
         """Asks the device processes which keys they have loaded."""
-        found: dict[str, int] = {}
+        keys: list[KeyState] = []
+        uses: list[HostUse] = []
         for device in self.devices:
             with contextlib.suppress(DaemonError):
-                found.update((key["path"], key["nbytes"]) for key in await device.call("keys"))
-        self.loaded_keys = found
+                keys += [KeyState(**key) for key in await device.call("keys")]
+                uses.append(HostUse(**await device.call("host")))
+        self.loaded_keys = {key.path: together(key.path, keys) for key in keys}
+        self.host_use = HostUse(sum(use.pinned for use in uses), sum(use.budget for use in uses))
 
     def first_batch(self, ledger: Mapping[tuple[str, str], int]) -> pb.TelemetryBatch:
         """What a telemetry reader gets before anything else."""
@@ -291,7 +296,16 @@ class Supervisor:
         task.add_done_callback(self._background_tasks.discard)
 
     def _device_options(self) -> dict[str, Any]:
-        return {"arena": self.settings.text("cpu.arena"), "threads": self.settings.number("gpus.gpu_threads")}
+        text, number = self.settings.text, self.settings.number
+        return {
+            "arena": text("cpu.arena"),
+            "threads": number("gpus.gpu_threads"),
+            "evaluation_threads": number("synthesis.threads"),
+            "budget": text("memory.total_budget"),
+            "margin": text("memory.safety_margin"),
+            "min_idle": text("memory.eviction_min_idle"),
+            "processes": len(self.devices),
+        }
 
     def _workers_of(self, device: DeviceHandle) -> int:
         return self.settings.workers(*device.names)
@@ -304,9 +318,15 @@ class Supervisor:
                 self._log.set_form(str(change.value))
             case "scheduler.aging":
                 self.jobs.set_aging(parse_duration(str(change.value)))
-            case "cpu.arena":
+            case (
+                "cpu.arena"
+                | "synthesis.threads"
+                | "memory.total_budget"
+                | "memory.safety_margin"
+                | ("memory.eviction_min_idle")
+            ):
                 for device in self.devices:
-                    if device.id == "cpu":
+                    if device.id == "cpu" or change.key != "cpu.arena":
                         device.renew()
                         device.renew_when_idle(len(self.jobs.running_on(device.id)))
             case "gpus.gpu_workers_per_device":
@@ -419,6 +439,16 @@ def choose_devices(settings: Settings) -> list[str]:
             raise SettingError(f"gpus.devices names {text!r}: {error}") from error
         chosen.append(name)
     return list(dict.fromkeys(chosen))
+
+
+def together(path: str, states: Iterable[KeyState]) -> KeyState:
+    """What several processes say of the key at ``path``, as one: in the fastest of their tiers."""
+    found = [state for state in states if state.path == path]
+    tier = min((state.tier for state in found), key=["device", "hot", "warm"].index)
+    in_tier = [state for state in found if state.tier == tier]
+    nbytes = max(state.nbytes for state in found) if tier == "warm" else sum(state.nbytes for state in in_tier)
+    users = sum(state.users for state in found)
+    return KeyState(path, nbytes, tier, users, max(state.last_used_ns for state in found))
 
 
 async def _every(seconds: float, work: Any) -> None:

@@ -1,5 +1,5 @@
-"""How much memory the CPU device may use: ``cpu.arena``, or by default what the machine or the container allows, minus
-a margin."""
+"""How much memory there is: for the CPU device (``cpu.arena``, or by default what the machine or the container allows,
+minus a margin), and for what the host prepares (``memory.total_budget``)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ ENVIRONMENT: Final = "CUZK_CPU_ARENA"
 MARGIN_SHARE: Final = 10  # a tenth of the limit is left to the rest, but at least
 MARGIN_MIN: Final = 256 << 20
 SMALLEST: Final = 1 << 20
+DEFAULT_MARGIN: Final = "5GiB"  # of memory.safety_margin
 _UNLIMITED: Final = 1 << 60  # cgroup v1 writes "no limit" as the largest page-aligned int64
 
 
@@ -47,6 +48,31 @@ def resolve(setting: str = "auto", environ: Mapping[str, str] = os.environ, root
             raise SettingError(f'{name} is "{text}", expected "auto" or a size of at least 1MiB')
         return Capacity(nbytes, name)
     return _minus_margin(machine_limit(root))
+
+
+def host_budget(
+    total: str = "auto", margin: str = DEFAULT_MARGIN, processes: int = 1, root: Path = Path("/")
+) -> Capacity:
+    """One device process's share of the host's memory: ``memory.total_budget``, by default the limit minus
+    ``memory.safety_margin`` (half of the limit at most), divided by the number of ``processes``.
+
+    More than the limit is never promised. Raises SettingError where less than 1 MiB is left for a process.
+    """
+    from cuzk_engine.units import parse_size
+
+    limit = machine_limit(root)
+    if total == "auto":
+        whole = Capacity(limit.nbytes - min(parse_size(margin), limit.nbytes // 2), limit.source)
+    else:
+        given = Capacity(parse_size(total), "memory.total_budget")
+        whole = given if given.nbytes <= limit.nbytes else limit
+    share = whole.nbytes // max(1, processes)
+    if share < SMALLEST:
+        raise SettingError(
+            f'memory.total_budget is "{total}": {share:,} bytes for each of {processes} device processes, '
+            'expected at least 1MiB for each, or "auto"'
+        )
+    return Capacity(share, whole.source)
 
 
 def machine_limit(root: Path = Path("/")) -> Capacity:

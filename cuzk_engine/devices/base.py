@@ -382,6 +382,11 @@ class Device(Protocol):
         """Holds what was made of these host bytes (points, coefficients) and is resident."""
         ...
 
+    def evict(self, sources: Sequence[Bytes]) -> int:
+        """Gives up what was made of these host bytes, or of parts of them, and nobody holds; returns the device's
+        bytes."""
+        ...
+
     def staging(self, nbytes: int, purpose: Purpose, owner: Owner, *, pinned: bool) -> StagingBuffer:
         """Host memory to fill and to upload from. ``pinned``: page-locked, from the device's pool of such memory, where
         the device knows it; where it cannot be had, pageable memory, after one warning that names the limit. Raises

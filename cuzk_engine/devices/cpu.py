@@ -35,9 +35,10 @@ from cuzk_engine.devices.base import (
     Owner,
     Quotient,
 )
+from cuzk_engine.devices.host import HostMemory, StagingBuffer
 from cuzk_engine.devices.ledger import Ledger, LedgerDevice, Reservation
 from cuzk_engine.devices.lock import ComputeLock
-from cuzk_engine.devices.memory import HOST, HostBuffer
+from cuzk_engine.devices.memory import HostBuffer
 from cuzk_engine.events import Kind, Lane, Purpose, Span
 from cuzk_engine.native import Group, SpanKind
 
@@ -85,15 +86,15 @@ class Nothing:
 
 
 class CpuDevice(LedgerDevice):
-    """All processors of this process as one device. ``threads`` 0: as many as the affinity mask allows. ``host``: the
-    budget of what is staged for it, None for one of its own, as large as the machine."""
+    """All processors of this process as one device. ``threads`` 0: as many as the affinity mask allows. ``host``: what
+    is staged for it is taken from there; None: from memory of its own, as large as the machine."""
 
     def __init__(
-        self, capacity: Capacity, sink: EventSink | None = None, threads: int = 0, host: Ledger | None = None
+        self, capacity: Capacity, sink: EventSink | None = None, threads: int = 0, host: HostMemory | None = None
     ) -> None:
         self._library = native.library()
         self._ledger = Ledger(DEVICE_ID, capacity.nbytes, sink, ADVICE)
-        self._host = Ledger(HOST, machine_limit().nbytes, sink) if host is None else host
+        self._host = HostMemory(machine_limit().nbytes, sink, device=DEVICE_ID) if host is None else host
         self._lock = ComputeLock(DEVICE_ID, sink)
         self._sink = sink
         self._threads = threads
@@ -166,8 +167,11 @@ class CpuDevice(LedgerDevice):
     def lease(self, sources: Sequence[Bytes]) -> Nothing:
         return Nothing()
 
-    def staging(self, nbytes: int, purpose: Purpose, owner: Owner, *, pinned: bool) -> HostBuffer:
-        return HostBuffer.allocate(self._host, nbytes, purpose, owner)
+    def evict(self, sources: Sequence[Bytes]) -> int:
+        return 0
+
+    def staging(self, nbytes: int, purpose: Purpose, owner: Owner, *, pinned: bool) -> StagingBuffer:
+        return self._host.staging(nbytes, purpose, owner)
 
     @property
     def host(self) -> HostBudget:

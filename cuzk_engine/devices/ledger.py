@@ -185,6 +185,10 @@ class Ledger:
             grant.reservation, grant.open = kept.reservation, True
             raise OutOfDeviceMemoryError(self.device, purpose, grant.nbytes, free, self.capacity)
 
+    def changed(self) -> None:
+        """Something that a reclaimer could not give before can be had now: who waits looks again."""
+        self._notify()
+
     def use(self) -> MemoryUse:
         """Bytes now and at the peak; purposes that hold nothing are left out."""
         with self._changed:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from cuzk_engine.devices.arena import resolve
+from cuzk_engine.devices.arena import host_budget, resolve
 from cuzk_engine.devices.base import Device, EventSink
 from cuzk_engine.devices.cpu import CpuDevice
 from cuzk_engine.devices.cuda import probe
+from cuzk_engine.devices.host import HostMemory
 from cuzk_engine.errors import CuzkError, UsageError
 from cuzk_engine.paths import cache_dir
 
@@ -31,15 +32,28 @@ def usable_cards() -> list[str]:
     return [f"cuda:{number}" for number in probe.usable(probe.read_driver(), probe.cupy_cuda())]
 
 
-def open_device(name: str = "auto", sink: EventSink | None = None, arena: str = "auto", threads: int = 0) -> Device:
+def open_device(
+    name: str = "auto",
+    sink: EventSink | None = None,
+    arena: str = "auto",
+    threads: int = 0,
+    host: HostMemory | None = None,
+) -> Device:
     """The device of that name. ``auto``: the first GPU that can be used, else the CPU. ``arena``: the setting
-    ``cpu.arena``. Raises UsageError, CuzkError."""
-    check_name(name)
-    if name == "auto":
-        name = next(iter(usable_cards()), "cpu")
+    ``cpu.arena``. ``host``: the host's memory, one a process; None: a new one with the machine's budget. Raises
+    UsageError, CuzkError."""
+    name = resolve_name(name)
+    if host is None:
+        host = HostMemory(host_budget().nbytes, sink, device=name, threads=threads)
     if name == "cpu":
-        return CpuDevice(resolve(arena), sink, threads)
+        return CpuDevice(resolve(arena), sink, threads, host)
     from cuzk_engine.devices.cuda.device import CudaDevice
     from cuzk_engine.devices.cuda.limit import read_limit
 
-    return CudaDevice(int(name.removeprefix("cuda:")), cache_dir() / "kernels", sink, read_limit())
+    return CudaDevice(int(name.removeprefix("cuda:")), cache_dir() / "kernels", sink, read_limit(), host)
+
+
+def resolve_name(name: str) -> str:
+    """The name without "auto". Raises UsageError, CuzkError."""
+    check_name(name)
+    return next(iter(usable_cards()), "cpu") if name == "auto" else name

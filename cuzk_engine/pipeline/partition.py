@@ -44,10 +44,12 @@ class Partition:
         threads: int,
         barrier: Barrier | None,
         while_running: Callable[[], object],
+        evaluation_threads: int = 0,
     ) -> None:
         self._device, self._tables, self._run, self._key, self._work = device, tables, run, key, work
         self._witness = witness
         self._threads = threads
+        self._evaluation_threads = evaluation_threads or threads
         self._barrier = barrier
         self._while_running = while_running
         self.picture: Picture | None = None
@@ -57,7 +59,7 @@ class Partition:
         mode = admitted.mode
         with self._freezing():
             staging = stack.enter_context(Staging(self._device, self._run, self._key, self._witness, mode))
-            staging.prepare(self._threads)
+            staging.prepare(self._evaluation_threads)
             vectors = None
             if mode.is_ahead:
                 if self._barrier is not None:

@@ -16,7 +16,7 @@ from cuzk_engine.formats.source import SourceFile
 from cuzk_engine.formats.zkey import ZKEY_SPEC, ZKey
 from cuzk_engine.groth16.density import count_present
 from cuzk_engine.groth16.plan import CircuitSizes
-from cuzk_engine.keys import CheckedKeys
+from cuzk_engine.key_checks import CheckedKeys
 from cuzk_engine.params_keys import ParamsSizes
 from cuzk_engine.pipeline.modes import Evaluation, Mode, PipelineSettings, Prestage, Residency, Work, loss, modes
 from cuzk_engine.pipeline.plan import PartitionPlan, plan_partition, steady_plan

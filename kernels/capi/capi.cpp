@@ -67,6 +67,12 @@ int cuzk_points_check(int curve, int group, const void *points, uint64_t n, int 
   return paths().points_check(curve, group, points, n, check_subgroup, first_bad, fault, run);
 }
 
+int cuzk_points_present(int curve, int group, const void *points, uint64_t n, uint64_t *present, cuzk_call *call) {
+  CUZK_REQUIRE(is_curve(curve) && is_group(group) && is_array(points, n) && present && is_call(call));
+  Run run(call);
+  return paths().points_present(curve, group, points, n, present, run);
+}
+
 // 0 when curve or log_n is out of range.
 uint64_t cuzk_ntt_table_bytes(int curve, uint32_t log_n) {
   if (!is_curve(curve) || !is_domain(curve, log_n)) return 0;

@@ -15,6 +15,7 @@ namespace cuzk {
   X(points_check, int, \
     (int curve, int group, const void *points, uint64_t n, int check_subgroup, uint64_t *first_bad, int *fault, \
      Run &run)) \
+  X(points_present, int, (int curve, int group, const void *points, uint64_t n, uint64_t *present, Run &run)) \
   X(points_decode, int, \
     (int group, const void *encoded, uint64_t n, const void *present, uint64_t n_out, void *out, int check_subgroup, \
      uint64_t *first_bad, int *fault, Run &run)) \

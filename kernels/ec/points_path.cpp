@@ -78,5 +78,27 @@ int points_check(int curve, int group, const void *points, uint64_t n, int check
   });
 }
 
+int points_present(int curve, int group, const void *points, uint64_t n, uint64_t *present, Run &run) {
+  return with_group(curve, group, [&](auto, auto field) -> int {
+    using F = typename decltype(field)::type;
+    constexpr size_t words = sizeof(Affine<F>) / sizeof(uint64_t);
+    const char *p = static_cast<const char *>(points);
+    std::atomic<uint64_t> total{0};
+    const bool done = run.ranges(n, 8192, [&](uint64_t begin, uint64_t end, unsigned) {
+      uint64_t found = 0;
+      for (uint64_t i = begin; i < end; i++) {
+        uint64_t x[words], any = 0;
+        memcpy(x, p + i * sizeof x, sizeof x);
+        for (uint64_t word : x) any |= word;
+        found += any != 0;
+      }
+      total += found;
+    });
+    if (!done) return CUZK_E_CANCELLED;
+    *present = total;
+    return CUZK_OK;
+  });
+}
+
 }  // namespace CUZK_PATH
 }  // namespace cuzk

@@ -178,6 +178,22 @@ def test_the_memory_limit_changes_between_jobs(home: Path, witnesses: Witnesses)
             client.apply_settings([SettingChange("cpu.arena", "1KiB")])
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("memory.total_budget", "2GiB"),
+        ("memory.safety_margin", "1GiB"),
+        ("memory.eviction_min_idle", "1s"),
+        ("synthesis.threads", "1"),
+    ],
+)
+def test_what_a_device_process_has_for_life_changes_with_a_new_one(home: Path, key: str, value: str) -> None:
+    with running(home) as daemon, daemon.client() as client:
+        before = daemon.device_pid()
+        client.apply_settings([SettingChange(key, value)])
+        wait_for(lambda: daemon.device_pid() not in (0, before) and client.identify().devices[0].state == "ready")
+
+
 def test_a_device_that_refuses_is_said_not_waited_for(home: Path, witnesses: Witnesses) -> None:
     with running(home, environment={"CUZK_TEST_REFUSE": "1"}) as daemon, daemon.client() as client:
         device = client.identify().devices[0]

@@ -11,7 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
-from cuzk_engine.client import CuzkError, EngineClient
+from cuzk_engine.client import CuzkError, EngineClient, SettingChange
 from cuzk_engine.client.address import parse_address
 from cuzk_engine.proto import cuzk_v1_pb2 as pb
 from cuzk_engine.proto import cuzk_v1_pb2_grpc as rpc
@@ -161,6 +161,30 @@ def test_preload_and_evict(stub: rpc.ProvingEngineStub, client: EngineClient, wi
     loaded = {s.circuit_id: s for s in stub.GetStatus(pb.GetStatusRequest()).loaded_srs}
     assert loaded[circuit.id].size_bytes == circuit.key_bytes
     assert stub.EvictSRS(pb.EvictSrsRequest(circuit_id=circuit.id)).was_loaded
+
+
+def test_preloading_follows_the_residency(
+    stub: rpc.ProvingEngineStub, client: EngineClient, witnesses: Witnesses
+) -> None:
+    circuit = client.register_circuit(witnesses.key)
+    stub.EvictSRS(pb.EvictSrsRequest(circuit_id=circuit.id))
+    seen = []
+    for residency in ("host", "auto"):
+        client.apply_settings([SettingChange("srs.residency", residency)])
+        stub.PreloadSRS(pb.PreloadSrsRequest(circuit_id=circuit.id))
+        status = stub.GetStatus(pb.GetStatusRequest())
+        (found,) = [srs for srs in status.loaded_srs if srs.circuit_id == circuit.id]
+        seen.append((found.tier, found.ref_count, status.pinned_memory_bytes > 0))
+        assert status.pinned_memory_limit_bytes == 8 << 30
+    assert seen == [(pb.SRSStatus.HOT, 0, True), (pb.SRSStatus.WARM, 0, False)]
+    stub.EvictSRS(pb.EvictSrsRequest(circuit_id=circuit.id))
+
+
+def test_a_circuit_of_the_parameter_folder_says_what_is_missing(stub: rpc.ProvingEngineStub) -> None:
+    code, text = code_of(lambda: stub.PreloadSRS(pb.PreloadSrsRequest(circuit_id="snap-32g")))
+    assert code is grpc.StatusCode.NOT_FOUND
+    assert "its .params file and, beside it, its constraint system" in text
+    assert "in srs.param_cache (/data/zk/params) there is no such folder" in text
 
 
 def test_message_sizes(stub: rpc.ProvingEngineStub) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cuzk_engine.devices.arena import machine_limit, resolve
+from cuzk_engine.devices.arena import host_budget, machine_limit, resolve
 from cuzk_engine.errors import SettingError
 
 GIB = 1 << 30
@@ -93,3 +93,34 @@ def test_this_machine():
     found = resolve("auto", {})
     assert 0 < found.nbytes < machine_limit().nbytes
     assert found.source in ("cgroup limit", "memory of the machine")
+
+
+@pytest.mark.parametrize(
+    ("total", "margin", "processes", "expected", "source"),
+    [
+        ("auto", "5GiB", 1, 11 * GIB, "memory of the machine"),
+        ("auto", "0", 1, 16 * GIB, "memory of the machine"),
+        ("auto", "5GiB", 2, 11 * GIB // 2, "memory of the machine"),
+        # Half at most, so that a small machine can prove at all.
+        ("auto", "12GiB", 1, 8 * GIB, "memory of the machine"),
+        ("4GiB", "5GiB", 1, 4 * GIB, "memory.total_budget"),
+        ("4GiB", "5GiB", 8, GIB // 2, "memory.total_budget"),
+        ("1TiB", "5GiB", 1, 16 * GIB, "memory of the machine"),
+    ],
+)
+def test_the_hosts_budget(tmp_path, total, margin, processes, expected, source):
+    found = host_budget(total, margin, processes, machine(tmp_path))
+    assert (found.nbytes, found.source) == (expected, source)
+
+
+def test_the_hosts_budget_knows_the_container(tmp_path):
+    limits = [("sys/fs/cgroup/job/memory.max", GIB)]
+    root = machine(tmp_path, cgroup="0::/job\n", mounts=V2_MOUNT, limits=limits)
+    for total in ("auto", "4GiB"):
+        found = host_budget(total, "256MiB", root=root)
+        assert (found.nbytes, found.source) == (GIB - (GIB // 4 if total == "auto" else 0), "cgroup limit")
+
+
+def test_a_budget_that_is_too_small_for_all(tmp_path):
+    with pytest.raises(SettingError, match='total_budget is "4MiB": 524,288 bytes for each of 8 device processes'):
+        host_budget("4MiB", processes=8, root=machine(tmp_path))

@@ -34,6 +34,16 @@ def apply(native: NativeLibrary, math: CurveMath, op: PointOp, a: list[Point], b
     return math.decode(out)
 
 
+@groups
+@pytest.mark.parametrize("n", [0, 1, 5, 20_000])
+def test_points_that_are_not_infinity_are_counted(native: NativeLibrary, math: CurveMath, n: int) -> None:
+    size = math.encode([None]).nbytes
+    points = np.zeros((n, size), dtype=np.uint8)
+    rows = np.random.default_rng(n).random(n) < 0.3
+    points[rows, np.arange(n)[rows] % size] = 1  # whichever byte it is
+    assert native.points_present(math.curve, math.group, points, n) == rows.sum()
+
+
 def find_point(math: CurveMath, start: int) -> Point:
     """A point of the curve that is (nearly certainly) not of order r."""
     f = math.field

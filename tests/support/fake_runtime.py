@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cuzk_engine.daemon.runtime import KeyState, Order, Outcome, PlanResult, Progress
+from cuzk_engine.daemon.runtime import HostUse, KeyState, Order, Outcome, PlanResult, Progress
 from cuzk_engine.devices.base import CancelToken, DeviceInfo, EventSink
 from cuzk_engine.errors import CuzkError, OutOfDeviceMemoryError
 from cuzk_engine.events import Allocation, Kind, Lane, Purpose, Span
@@ -37,6 +37,9 @@ class FakeRuntime:
         arena = options["arena"]
         self._capacity = CAPACITY if arena == "auto" else parse_size(arena)
         self._keys: dict[str, int] = {}
+        self._tiers: dict[str, str] = {}
+        self._budget = 8 << 30 if options["budget"] == "auto" else parse_size(options["budget"])
+        self._started = time.monotonic_ns()
 
     @property
     def info(self) -> DeviceInfo:
@@ -62,16 +65,23 @@ class FakeRuntime:
         settings = json.dumps(dict(order.settings))
         return Outcome(settings, json.dumps([order.worker]), [("evaluate", 2_000_000), ("msm", end - start)])
 
-    def load_key(self, path: str) -> bool:
+    def load_key(self, path: str, settings: Mapping[str, str]) -> bool:
         known = path in self._keys
         self._keys[path] = ZKey.open(path).file_bytes
+        self._tiers[path] = "hot" if settings["srs.residency"] == "host" else "warm"
         return known
 
     def evict_key(self, path: str) -> int | None:
         return self._keys.pop(path, None)
 
     def loaded_keys(self) -> list[KeyState]:
-        return [KeyState(path, nbytes) for path, nbytes in list(self._keys.items())]
+        return [
+            KeyState(path, nbytes, self._tiers.get(path, "warm"), 0, self._started)
+            for path, nbytes in list(self._keys.items())
+        ]
+
+    def host_use(self) -> HostUse:
+        return HostUse(sum(n for path, n in self._keys.items() if self._tiers.get(path) == "hot"), self._budget)
 
     def plan(self, key_path: str, settings: Mapping[str, str]) -> PlanResult:
         return PlanResult(CAPACITY, 1000, True, {Purpose.WITNESS: 1000})
