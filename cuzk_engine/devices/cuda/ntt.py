@@ -9,8 +9,7 @@ import cupy
 import numpy as np
 
 from cuzk_engine.curves import Curve
-from cuzk_engine.devices.cuda.compiler import Program
-from cuzk_engine.devices.cuda.fields import cpp_curve
+from cuzk_engine.devices.cuda import programs
 from cuzk_engine.devices.cuda.module import Kernels
 from cuzk_engine.devices.cuda.shape import table_rows
 
@@ -77,7 +76,7 @@ class Ntt:
         if not 0 <= log_n <= MAX_LOG:
             raise ValueError(f"transform of size 2^{log_n}: 2^0 to 2^{MAX_LOG} are supported")
         self._kernels, self._curve, self.log_n, self._each = kernels, curve, log_n, each
-        self.program = self.program_for(curve, threads, blocks, each)
+        self.program = programs.ntt(curve, threads, blocks, each)
         whole = cupy.empty((table_rows(log_n), 4), dtype=np.uint64) if table is None else table
         self.table, constants = whole[: 1 << log_n], whole[1 << log_n :]
         r, radix = curve.r, 1 << 256
@@ -87,17 +86,6 @@ class Ntt:
         constants[: len(values)].set(values, stream=cupy.cuda.get_current_stream())
         self._inverse_sizes = constants[_ROOTS:]
         self._launch_flat("ntt_table", (self.table, constants, np.uint64(1 << log_n)), 1 << log_n)
-
-    @staticmethod
-    def program_for(curve: Curve, threads: int = 512, blocks: int = 2, each: int = 2) -> Program:
-        """``each``: the logarithm of how many elements a thread holds."""
-        options = (
-            f"-DCUZK_FIELD={cpp_curve(curve)}Fr",
-            f"-DCUZK_NTT_THREADS={threads}",
-            f"-DCUZK_NTT_BLOCKS={blocks}",
-            f"-DCUZK_NTT_EACH={each}",
-        )
-        return Program("ntt/ntt.cu", options)
 
     def _launch_flat(self, name: str, arguments: tuple[Any, ...], n: int, batch: int = 1) -> None:
         self._kernels.launch(self.program, name, (min(-(-n // 256), 132 * 16), batch), 256, arguments)

@@ -7,7 +7,7 @@ else launches. Nothing here waits for the device, except for the checks when mat
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,8 +18,7 @@ from cupy.cuda import runtime
 
 from cuzk_engine.curves import Curve
 from cuzk_engine.devices.base import CosetExtend, HJoin, Msm, NttTable, Quotient
-from cuzk_engine.devices.cuda import fields
-from cuzk_engine.devices.cuda.compiler import Program
+from cuzk_engine.devices.cuda import fields, programs
 from cuzk_engine.devices.cuda.memory import CudaBuffer
 from cuzk_engine.devices.cuda.module import Kernels
 from cuzk_engine.devices.cuda.msm import Msm as MsmKernels
@@ -111,15 +110,8 @@ class Operations:
         if curve.name in self._prepared:
             return
         log.info("preparing the GPU's kernels for %s; what is not in the cache is compiled", curve.title)
-        self._kernels.prepare(self._programs(curve))
+        self._kernels.prepare(programs.for_proof(curve))
         self._prepared.add(curve.name)
-
-    def _programs(self, curve: Curve) -> Iterable[Program]:
-        for group in (1, 2):
-            yield from self.msm_kernels(curve, group).programs
-        yield self.vectors(curve).program
-        yield fields.field_program(curve, "Fr")
-        yield Ntt.program_for(curve)
 
     def msm_kernels(self, curve: Curve, group: int) -> MsmKernels:
         key = (curve.name, group)

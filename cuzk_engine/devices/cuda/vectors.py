@@ -9,9 +9,7 @@ import cupy
 import numpy as np
 
 from cuzk_engine.curves import Curve
-from cuzk_engine.devices.cuda import fields
-from cuzk_engine.devices.cuda.compiler import Program
-from cuzk_engine.devices.cuda.fields import cpp_curve
+from cuzk_engine.devices.cuda import fields, programs
 from cuzk_engine.devices.cuda.module import Kernels
 from cuzk_engine.devices.cuda.ntt import Ntt, to_limbs
 
@@ -40,7 +38,7 @@ class Matrices:
 class Vectors:
     def __init__(self, kernels: Kernels, curve: Curve) -> None:
         self._kernels, self._curve = kernels, curve
-        self.program = Program("groth16/vectors.cu", (f"-DCUZK_FIELD={cpp_curve(curve)}Fr",))
+        self.program = programs.vectors(curve)
 
     def prepare(self, section: Any, domain: int, n_vars: int) -> Matrices:
         """Section 4 of a zkey, shape (n, 44) uint8, in any order, to rows. Raises ValueError for an entry out of
