@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import astuple
 from typing import Any
 
 from cuzk_engine.daemon.runtime import KeyState, Order, Outcome, PlanResult, Progress
 from cuzk_engine.devices.base import CancelToken, Device, DeviceInfo, EventSink, Owner
+from cuzk_engine.devices.cuda.compiling import progress_text
 from cuzk_engine.devices.select import open_device
 from cuzk_engine.errors import CuzkError
 from cuzk_engine.formats.source import FileIdentity
@@ -17,19 +19,40 @@ from cuzk_engine.keys import KeyCache
 from cuzk_engine.runner import Evaluation, PipelineSettings, Prestage, Residency, Runner
 
 
+class _Phases(threading.local):
+    """The progress of the job that this thread works on, for what the device tells without knowing of jobs."""
+
+    progress: Progress | None = None
+    share = 0.0
+
+    def of_this_thread(self, progress: Progress) -> Progress:
+        self.progress, self.share = progress, 0.0
+
+        def report(phase: str, share: float) -> None:
+            self.share = share
+            progress(phase, share)
+
+        return report
+
+    def compiling(self, architecture: str, done: int, total: int) -> None:
+        if self.progress is not None:
+            self.progress(progress_text(architecture, done, total), self.share)
+
+
 class RunnerRuntime:
     """See DeviceRuntime."""
 
-    def __init__(self, device: Device, sink: EventSink, threads: int) -> None:
+    def __init__(self, device: Device, sink: EventSink, threads: int, phases: _Phases | None = None) -> None:
         self._device = device
+        self._phases = phases or _Phases()
         self._keys = KeyCache(threads=threads)
         self._runner = Runner(device, self._keys, sink, threads)
 
     @classmethod
     def open(cls, name: str, options: Mapping[str, Any], sink: EventSink) -> RunnerRuntime:
         """Raises CuzkError."""
-        threads = int(options["threads"])
-        return cls(open_device(name, sink, options["arena"], threads), sink, threads)
+        threads, phases = int(options["threads"]), _Phases()
+        return cls(open_device(name, sink, options["arena"], threads, phases.compiling), sink, threads, phases)
 
     @property
     def info(self) -> DeviceInfo:
@@ -46,7 +69,7 @@ class RunnerRuntime:
             order.witness_path,
             Owner(order.job, 0, order.worker),
             pipeline_settings(order.settings),
-            progress,
+            self._phases.of_this_thread(progress),
             cancel,
         )
         return Outcome(outcome.proof.to_json(), outcome.public.to_json(), list(outcome.phases.items()))

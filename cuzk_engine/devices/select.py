@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cuzk_engine.devices.arena import resolve
 from cuzk_engine.devices.base import Device, EventSink
@@ -11,6 +11,9 @@ from cuzk_engine.devices.cpu import CpuDevice
 from cuzk_engine.devices.cuda import probe
 from cuzk_engine.errors import CuzkError, UsageError
 from cuzk_engine.paths import cache_dir
+
+if TYPE_CHECKING:
+    from cuzk_engine.devices.cuda.compiling import Progress
 
 _CUDA: Final = re.compile(r"cuda:(0|[1-9][0-9]{0,3})", re.ASCII)
 
@@ -31,9 +34,15 @@ def usable_cards() -> list[str]:
     return [f"cuda:{number}" for number in probe.usable(probe.read_driver(), probe.cupy_cuda())]
 
 
-def open_device(name: str = "auto", sink: EventSink | None = None, arena: str = "auto", threads: int = 0) -> Device:
+def open_device(
+    name: str = "auto",
+    sink: EventSink | None = None,
+    arena: str = "auto",
+    threads: int = 0,
+    compiling: Progress | None = None,
+) -> Device:
     """The device of that name. ``auto``: the first GPU that can be used, else the CPU. ``arena``: the setting
-    ``cpu.arena``. Raises UsageError, CuzkError."""
+    ``cpu.arena``. ``compiling`` hears of a GPU's kernels that have to be compiled. Raises UsageError, CuzkError."""
     check_name(name)
     if name == "auto":
         name = next(iter(usable_cards()), "cpu")
@@ -41,4 +50,4 @@ def open_device(name: str = "auto", sink: EventSink | None = None, arena: str = 
         return CpuDevice(resolve(arena), sink, threads)
     from cuzk_engine.devices.cuda.device import CudaDevice
 
-    return CudaDevice(int(name.removeprefix("cuda:")), cache_dir() / "kernels", sink)
+    return CudaDevice(int(name.removeprefix("cuda:")), cache_dir() / "kernels", sink, progress=compiling)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from cuzk_engine.devices.cuda import nvrtc
+from cuzk_engine.devices.cuda.kernel_cache import Entry, KernelCache
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
 _COMMON = ("--std=c++17", "--device-as-default-execution-space", "-DCUZK_TARGET_CUDA=1", "--ptxas-options=-v")
@@ -62,35 +62,58 @@ def read_sources(root: Path, source: str) -> tuple[str, dict[str, str]]:
     return main, texts
 
 
-def key_of(main: str, headers: dict[str, str], options: Sequence[str], version: tuple[int, int]) -> str:
+def key_of(main: str, headers: dict[str, str], options: Sequence[str], compiler: str) -> str:
+    """``compiler``: what ``nvrtc.identity`` says."""
     digest = hashlib.sha256()
-    parts = [main, *(f"{name}\0{text}" for name, text in sorted(headers.items())), *options, repr(version)]
+    parts = [main, *(f"{name}\0{text}" for name, text in sorted(headers.items())), *options, compiler]
     for part in parts:
         data = part.encode()
         digest.update(len(data).to_bytes(8, "little") + data)
     return digest.hexdigest()
 
 
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """Everything that a compilation depends on."""
+
+    program: Program
+    main: str
+    headers: dict[str, str]
+    options: tuple[str, ...]
+
+    @classmethod
+    def of(cls, program: Program, architecture: str, root: Path | None) -> _Job:
+        main, headers = read_sources(root or kernels_folder(), program.source)
+        return cls(program, main, headers, (*_COMMON, f"--gpu-architecture={architecture}", *program.options))
+
+    @property
+    def key(self) -> str:
+        return key_of(self.main, self.headers, self.options, nvrtc.identity())
+
+    def run(self) -> Entry:
+        result = nvrtc.compile_cubin(self.program.source, self.main, self.headers, self.options)
+        return Entry(result.cubin, result.log)
+
+
+def is_cached(program: Program, architecture: str, cache: Path, root: Path | None = None) -> bool:
+    """Whether ``build`` would find the result in ``cache``. Raises NvrtcError where there is no NVRTC, on whose version
+    that depends."""
+    return KernelCache(cache).has(_Job.of(program, architecture, root).key)
+
+
 def build(program: Program, architecture: str, cache: Path | None, root: Path | None = None) -> tuple[bytes, str]:
     """The cubin of ``program`` for ``architecture`` ("sm_90") and the compiler's report of registers and spills.
-    ``cache`` is a folder, created when missing; files in it are written whole or not at all."""
-    main, headers = read_sources(root or kernels_folder(), program.source)
-    options = (*_COMMON, f"--gpu-architecture={architecture}", *program.options)
-    name = key_of(main, headers, options, nvrtc.version())
+    ``cache``: the folder of what was compiled before, None to compile anew. Raises NvrtcError."""
+    job = _Job.of(program, architecture, root)
     if cache is None:
-        result = nvrtc.compile_cubin(program.source, main, headers, options)
-        return result.cubin, result.log
-    target, report = cache / f"{name}.cubin", cache / f"{name}.txt"
-    if target.is_file() and report.is_file():
-        return target.read_bytes(), report.read_text()
-    result = nvrtc.compile_cubin(program.source, main, headers, options)
-    cache.mkdir(parents=True, exist_ok=True)
-    for path, data in ((report, result.log.encode()), (target, result.cubin)):
-        handle, temporary = tempfile.mkstemp(dir=cache)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    return result.cubin, result.log
+        entry = job.run()
+    else:
+        store, key = KernelCache(cache), job.key
+        found = store.get(key)
+        entry = found or job.run()
+        if found is None:
+            store.put(key, entry)
+    return entry.cubin, entry.report
 
 
 @dataclass(frozen=True, slots=True)

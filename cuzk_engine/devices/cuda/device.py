@@ -36,6 +36,7 @@ from cuzk_engine.devices.base import (
     Quotient,
 )
 from cuzk_engine.devices.cuda import faults, operations
+from cuzk_engine.devices.cuda.compiling import Progress
 from cuzk_engine.devices.cuda.memory import Arena, CudaBuffer, LedgerAllocator, Memory
 from cuzk_engine.devices.cuda.module import Kernels
 from cuzk_engine.devices.cuda.nvrtc import NvrtcError
@@ -60,9 +61,16 @@ _TO_DEVICE, _TO_HOST = 1, 2
 
 class CudaDevice(LedgerDevice):
     """Card ``number`` as the driver counts. ``cache``: the folder of compiled kernels. ``limit``: bytes to use at most,
-    besides the context's."""
+    besides the context's. ``progress`` hears of kernels that have to be compiled, in the thread that launches."""
 
-    def __init__(self, number: int, cache: Path, sink: EventSink | None = None, limit: int | None = None) -> None:
+    def __init__(
+        self,
+        number: int,
+        cache: Path,
+        sink: EventSink | None = None,
+        limit: int | None = None,
+        progress: Progress | None = None,
+    ) -> None:
         self._id, self._number, self._sink = f"cuda:{number}", number, sink
         self._lost: DeviceLostError | None = None
         self._closed = False
@@ -83,7 +91,7 @@ class CudaDevice(LedgerDevice):
             self._timeline = Timeline(self._id, sink)
             self._residents = Residents()
             self._ledger.add_reclaimer(self._residents.reclaim)
-            kernels = Kernels(cache)
+            kernels = Kernels(cache, self._id, sink, progress)
             self._factors = self._memory.allocate(operations.FACTOR_BYTES, Purpose.CONTEXT, _NOBODY)
             self._operations = Operations(kernels, self._factors)
             self._info = _describe(number, capacity, "free on the card at the start" if limit is None else "given")
@@ -164,7 +172,7 @@ class CudaDevice(LedgerDevice):
             with self._guard():
                 self._compute.wait_event(after.event)
         with self._guard(), self._launching:
-            self._operations.prepare(operation.curve)
+            self._operations.prepare(operation.curve, owner, cancel.check)
         match operation:
             case Msm():
                 return self._msm(operation, owner)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import importlib.util
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -52,6 +53,25 @@ def version() -> tuple[int, int]:
     major, minor = ctypes.c_int(), ctypes.c_int()
     _check(_library().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)), "nvrtcVersion")
     return major.value, minor.value
+
+
+class _SymbolOrigin(ctypes.Structure):
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
+@cache
+def identity() -> str:
+    """Version and the library's size in bytes: releases of one version differ in their code."""
+    origin = _SymbolOrigin()
+    address = ctypes.cast(_library().nvrtcVersion, ctypes.c_void_p)
+    found = ctypes.CDLL(None).dladdr(address, ctypes.byref(origin))
+    size = Path(os.fsdecode(origin.file)).stat().st_size if found and origin.file else 0
+    return f"NVRTC {'.'.join(map(str, version()))} {size}"
 
 
 def _check(code: int, what: str) -> None:

@@ -6,7 +6,6 @@ else launches. Nothing here waits for the device, except for the checks when mat
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ import numpy as np
 from cupy.cuda import runtime
 
 from cuzk_engine.curves import Curve
-from cuzk_engine.devices.base import CosetExtend, HJoin, Msm, NttTable, Quotient
+from cuzk_engine.devices.base import CosetExtend, HJoin, Msm, NttTable, Owner, Quotient
 from cuzk_engine.devices.cuda import fields, programs
 from cuzk_engine.devices.cuda.memory import CudaBuffer
 from cuzk_engine.devices.cuda.module import Kernels
@@ -26,8 +25,6 @@ from cuzk_engine.devices.cuda.ntt import Ntt, to_limbs
 from cuzk_engine.devices.cuda.shape import aligned_size, group_count, scratch_bytes, shape, table_rows
 from cuzk_engine.devices.cuda.vectors import Matrices, Vectors
 from cuzk_engine.errors import CuzkError
-
-log = logging.getLogger(__name__)
 
 FR_BYTES: Final = 32
 FACTOR_BYTES: Final = 2 * FR_BYTES
@@ -105,12 +102,12 @@ class Operations:
         self._vectors: dict[str, Vectors] = {}
         self._prepared: set[str] = set()
 
-    def prepare(self, curve: Curve) -> None:
-        """Compiles what a proof on ``curve`` needs, several programs at a time, the first time it is asked to."""
+    def prepare(self, curve: Curve, owner: Owner, check: Callable[[], None]) -> None:
+        """Compiles what a proof on ``curve`` needs, several programs at a time, the first time it is asked to;
+        ``check`` raises when ``owner`` does not want it any more."""
         if curve.name in self._prepared:
             return
-        log.info("preparing the GPU's kernels for %s; what is not in the cache is compiled", curve.title)
-        self._kernels.prepare(programs.for_proof(curve))
+        self._kernels.prepare(programs.for_proof(curve), owner, check)
         self._prepared.add(curve.name)
 
     def msm_kernels(self, curve: Curve, group: int) -> MsmKernels:

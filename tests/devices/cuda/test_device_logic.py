@@ -40,7 +40,7 @@ class CpuOperations:
         self._library, self._call = native.library(), native.Call
         self._allocations = allocations
 
-    def prepare(self, curve: Any) -> None: ...
+    def prepare(self, curve: Any, owner: Any, check: Any) -> None: ...
 
     def fill_table(self, operation: Any, table: Any) -> None:
         nbytes = self._library.ntt_table_bytes(operation.curve, operation.log_n)
