@@ -118,7 +118,8 @@ def build(program: Program, architecture: str, cache: Path | None, root: Path | 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What one kernel takes, as ptxas reports it."""
+    """What one kernel takes, as ptxas reports it; spills of the functions that it calls are in, and the deepest
+    stack."""
 
     registers: int
     stack: int
@@ -127,17 +128,28 @@ class Usage:
     shared: int
 
 
+_ENTRY = re.compile(r"Compiling entry function '(\w+)'")
+_FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_USED = re.compile(r"Used (\d+) registers")
+_SHARED = re.compile(r"(\d+) bytes smem")
+_STACK = re.compile(r"(\d+) bytes cumulative stack size")
+
+
 def usage(report: str) -> dict[str, Usage]:
-    """Registers, stack and spills of every kernel in a compiler report."""
+    """Registers, stack and spills of every kernel in a compiler report. A kernel's own lines come first, then those of
+    the functions that it calls."""
     found: dict[str, Usage] = {}
-    current, frame = "", (0, 0, 0)
-    for line in report.splitlines():
-        if match := re.search(r"Compiling entry function '(\w+)'", line):
-            current = match[1]
-        elif match := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line):
-            frame = (int(match[1]), int(match[2]), int(match[3]))
-        elif (match := re.search(r"Used (\d+) registers", line)) and current:
-            shared = re.search(r"(\d+) bytes smem", line)
-            found[current] = Usage(int(match[1]), *frame, int(shared[1]) if shared else 0)
-            current = ""
+    for part in re.split("(?=Compiling entry function)", report):
+        entry, registers = _ENTRY.match(part), _USED.search(part)
+        if entry is None or registers is None:
+            continue
+        frames = [tuple(map(int, frame.groups())) for frame in _FRAME.finditer(part)]
+        stack, shared = _STACK.search(part), _SHARED.search(part)
+        found[entry[1]] = Usage(
+            int(registers[1]),
+            int(stack[1]) if stack else max((frame[0] for frame in frames), default=0),
+            sum(frame[1] for frame in frames),
+            sum(frame[2] for frame in frames),
+            int(shared[1]) if shared else 0,
+        )
     return found
