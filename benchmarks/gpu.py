@@ -16,7 +16,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from cuzk_engine.curves import BLS12_381, BN254, Curve
-from cuzk_engine.devices.cuda import fields, msm, ntt
+from cuzk_engine.devices.cuda import fields, msm, ntt, programs
 from cuzk_engine.devices.cuda.module import Kernels
 from tests.gpu import curve_reference as reference
 
@@ -55,7 +55,7 @@ def bench_fields(kernels: Kernels) -> None:
             threads = 132 * 2048
             data = random_scalars(BN254, threads * limbs // 4, 1).reshape(threads, limbs)
             data[:, limbs - 1] &= np.uint64((1 << 56) - 1)
-            program = fields.field_program(curve, field)
+            program = programs.field(curve, field)
             arguments = (np.int32(op), data, np.int32(rounds))
             ms = timed(partial(kernels.launch, program, "field_throughput", threads // 256, 256, arguments))
             print(f"| {curve.name} {field} {name} | {threads * rounds * 2 / ms / 1e6:.1f} |", flush=True)

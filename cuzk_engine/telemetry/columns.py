@@ -34,6 +34,7 @@ _SAMPLE_FIELDS: Final = (
     "power",
     "clock",
     "temperature",
+    "throttle",
 )
 
 

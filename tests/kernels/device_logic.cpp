@@ -171,10 +171,13 @@ void run_pass(NttPass<each> pass, std::vector<F> &data, const std::vector<F> &ta
         for (int j = 0; j < elements; j++) x[j] = shared.at(ntt_slot(pass.element(g, t, j)));
         uint32_t q = pass.index(tile, pass.element(g, t, 0)) >> (pass.log_n - pass.stage(g));
         if (mode.coset) q += 1u << pass.stage(g);
+        const int skipped = pass.skipped(g);
         if (backwards)
-          merge_group<each>(x, q, pass.skipped(g), table.data(), mode);
+          q ? merge_group<each, false>(x, q, skipped, table.data(), mode)
+            : merge_group<each, true>(x, q, skipped, table.data(), mode);
         else
-          split_group<each>(x, q, pass.skipped(g), table.data(), mode);
+          q ? split_group<each, false>(x, q, skipped, table.data(), mode)
+            : split_group<each, true>(x, q, skipped, table.data(), mode);
         for (int j = 0; j < elements; j++) shared.at(ntt_slot(pass.element(g, t, j))) = x[j];
       }
       // Eight neighbouring threads of an access meet eight different slots modulo 8.
@@ -232,6 +235,8 @@ void all_transforms() {
   transforms<2, F>(9, {{3, 2}, {3, 2}, {3, 2}});
   transforms<3, F>(10, {{5, 2}, {5, 1}});
   transforms<2, F>(11, {{4, 3}, {4, 2}, {3, 3}});
+  transforms<2, F>(11, {{6, 1}, {5, 1}});
+  transforms<2, F>(12, {{10, 1}, {2, 9}});
 }
 
 }  // namespace

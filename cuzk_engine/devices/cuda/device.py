@@ -43,6 +43,7 @@ from cuzk_engine.devices.base import (
 )
 from cuzk_engine.devices.cuda import faults, need
 from cuzk_engine.devices.cuda.card import Card, describe
+from cuzk_engine.devices.cuda.compiling import Progress
 from cuzk_engine.devices.cuda.feeder import is_pinned
 from cuzk_engine.devices.cuda.loader import Loader, own_reservation
 from cuzk_engine.devices.cuda.memory import Arena, CudaBuffer, LedgerAllocator, Memory
@@ -72,7 +73,7 @@ _TO_DEVICE, _TO_HOST = 1, 2
 class CudaDevice(LedgerDevice):
     """Card ``number`` as the driver counts. ``cache``: the folder of compiled kernels. ``limit``: bytes to use at most,
     besides the context's. ``host``: where host memory to stage from is taken, None for plain memory. ``parallel``: MSMs
-    under way at a time."""
+    under way at a time. ``progress`` hears of kernels that have to be compiled, in the thread that launches."""
 
     def __init__(
         self,
@@ -82,6 +83,7 @@ class CudaDevice(LedgerDevice):
         limit: int | None = None,
         host: HostStaging | None = None,
         parallel: int = PARALLEL,
+        progress: Progress | None = None,
     ) -> None:
         self._id, self._number, self._sink = f"cuda:{number}", number, sink
         self._lost: DeviceLostError | None = None
@@ -110,7 +112,7 @@ class CudaDevice(LedgerDevice):
             self._host = OwnStaging(Ledger("host", machine_limit().nbytes, sink)) if host is None else host
             self._locker = CudaLocker(self._guard)
             self._loader = Loader(self._memory, self._residents, self._timeline, self._guard, self._page_locked)
-            kernels = Kernels(cache)
+            kernels = Kernels(cache, self._id, sink, progress)
             self._factors = self._memory.allocate(FACTOR_BYTES, Purpose.CONTEXT, _NOBODY)
             self._operations = Operations(kernels, self._factors)
             source = "free on the card at the start" if limit is None else "given"
@@ -186,7 +188,7 @@ class CudaDevice(LedgerDevice):
         if after is not None and not isinstance(after, CudaEvent):
             raise TypeError("an event of another kind of device")
         with self._guard(), self._launching:
-            self._operations.prepare(operation.curve)
+            self._operations.prepare(operation.curve, owner, cancel.check)
         if isinstance(operation, Msm):
             return self._msm(operation, owner, after)
         if after is not None:

@@ -17,8 +17,7 @@ import cupy
 import numpy as np
 
 from cuzk_engine.curves import Curve
-from cuzk_engine.devices.cuda.compiler import Program
-from cuzk_engine.devices.cuda.fields import cpp_curve
+from cuzk_engine.devices.cuda import programs
 from cuzk_engine.devices.cuda.module import Kernels
 from cuzk_engine.devices.cuda.shape import LEVELS, SCAN_TILE, TILE, Shape, fold_steps, group_count, shape
 
@@ -45,30 +44,16 @@ class Msm:
         priority: int = -5,
     ) -> None:
         self._kernels, self.curve, self.group = kernels, curve, group
-        name = cpp_curve(curve)
-        options = (f"-DCUZK_CURVE={name}", f"-DCUZK_GROUP={group}")
         self._lanes = group
         self.coordinate_bytes = curve.n8q * group
         self.point_bytes, self.sum_bytes = 2 * self.coordinate_bytes, 4 * self.coordinate_bytes
-        self._digits = Program("msm/digits.cu", (f"-DCUZK_FIELD={name}Fr",))
-        self._sort = Program("msm/sort.cu")
-        self._tasks = Program("msm/tasks.cu")
-        # Blocks a multiprocessor that leave enough registers: measured on an H200.
-        resident = {(6, 1): 3, (6, 2): 2, (4, 1): 4, (4, 2): 3}[curve.limbs, group]
-        self._accumulate = Program("msm/accumulate.cu", (*options, f"-DCUZK_BLOCKS={blocks or resident}"))
-        summing = (*options, f"-DCUZK_BLOCKS={2 if curve.limbs == 6 else 3}")
-        self._merge, self._fold = Program("msm/merge.cu", summing), Program("msm/fold.cu", summing)
-        self._bits, self._finish = Program("msm/bits.cu", options), Program("msm/finish.cu", options)
-        self._fixed, self._affine = Program("msm/fixed.cu", options), Program("msm/affine.cu", options)
+        names = programs.msm(curve, group, blocks)
+        self._digits, self._sort, self._tasks = names.digits, names.sort, names.tasks
+        self._accumulate, self._merge, self._fold = names.accumulate, names.merge, names.fold
+        self._bits, self._finish, self._fixed, self._affine = names.bits, names.finish, names.fixed, names.affine
         self._groups = groups
         # CUDA takes a priority out of its range as the nearest one in it.
         self._streams = [cupy.cuda.Stream(non_blocking=True, priority=min(priority + k, 0)) for k in range(groups or 2)]
-
-    @property
-    def programs(self) -> tuple[Program, ...]:
-        """What `run` needs, for `Kernels.prepare`."""
-        sums = (self._accumulate, self._merge, self._fold, self._bits, self._finish, self._affine)
-        return (*sums, self._digits, self._sort, self._tasks)
 
     # ---- the phases ----
 

@@ -9,8 +9,7 @@ import cupy
 import numpy as np
 
 from cuzk_engine.curves import Curve
-from cuzk_engine.devices.cuda.compiler import Program
-from cuzk_engine.devices.cuda.fields import cpp_curve
+from cuzk_engine.devices.cuda import programs
 from cuzk_engine.devices.cuda.module import Kernels
 from cuzk_engine.devices.cuda.shape import table_rows
 
@@ -65,6 +64,18 @@ def to_limbs(values: list[int], limbs: int = 4) -> np.ndarray[Any, np.dtype[np.u
     return np.frombuffer(data, dtype=np.uint64).reshape(-1, limbs)
 
 
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    """A kernel and all its arguments but the first, the vector: made once, since a short transform would wait for
+    Python to make them again."""
+
+    function: Any
+    grid: tuple[int, int]
+    block: tuple[int]
+    rest: tuple[Any, ...]
+    shared: int
+
+
 class Ntt:
     """Transforms of sizes up to 2^log_n of one curve's Fr. The table takes `table_rows(log_n)` rows of 32 bytes: in
     ``table`` where that is given, else from CuPy's allocator.
@@ -86,7 +97,7 @@ class Ntt:
         if not 0 <= log_n <= MAX_LOG:
             raise ValueError(f"transform of size 2^{log_n}: 2^0 to 2^{MAX_LOG} are supported")
         self._kernels, self._curve, self.log_n, self._each = kernels, curve, log_n, each
-        self.program = self.program_for(curve, threads, blocks, each)
+        self.program = programs.ntt(curve, threads, blocks, each)
         whole = cupy.empty((table_rows(log_n), 4), dtype=np.uint64) if table is None else table
         self.table, constants = whole[: 1 << log_n], whole[1 << log_n :]
         r, radix = curve.r, 1 << 256
@@ -98,18 +109,8 @@ class Ntt:
         constants[: len(values)].set(values, stream=cupy.cuda.get_current_stream())
         self._inverse_sizes = constants[_ROOTS:]
         self._shifts = constants[_ROOTS + len(inverses) :], constants[_ROOTS + len(inverses) + _POWERS :]
+        self._launches: dict[tuple[Any, ...], list[_Launch]] = {}
         self._launch_flat("ntt_table", (self.table, constants, np.uint64(1 << log_n)), 1 << log_n)
-
-    @staticmethod
-    def program_for(curve: Curve, threads: int = 512, blocks: int = 2, each: int = 2) -> Program:
-        """``each``: the logarithm of how many elements a thread holds."""
-        options = (
-            f"-DCUZK_FIELD={cpp_curve(curve)}Fr",
-            f"-DCUZK_NTT_THREADS={threads}",
-            f"-DCUZK_NTT_BLOCKS={blocks}",
-            f"-DCUZK_NTT_EACH={each}",
-        )
-        return Program("ntt/ntt.cu", options)
 
     def _launch_flat(self, name: str, arguments: tuple[Any, ...], n: int, batch: int = 1) -> None:
         self._kernels.launch(self.program, name, (min(-(-n // 256), 132 * 16), batch), 256, arguments)
@@ -147,28 +148,38 @@ class Ntt:
             flags |= COSET
         elif coset:
             first = SCALE_TABLE
-        constant = self._inverse_sizes[log_n]
-        stride = np.uint64(n)
         if log_n == 0:
             return
         if log_n < 3:
-            arguments = (data, stride, self.table, np.uint32(log_n), np.uint32(flags | first | final), constant)
-            self._kernels.launch(self.program, "ntt_tiny", batch, 32, (*arguments, np.int32(in_reversed)))
+            words = (np.uint32(log_n), np.uint32(flags | first | final), self._inverse_sizes[log_n])
+            arguments = (data, np.uint64(n), self.table, *words, np.int32(in_reversed))
+            self._kernels.launch(self.program, "ntt_tiny", batch, 32, arguments)
             return
-        steps = passes or plan(log_n)
-        ordered = steps[::-1] if in_reversed else steps
-        for number, step in enumerate(ordered):
-            use = flags | (first if number == 0 else 0) | (final if number == len(ordered) - 1 else 0)
-            log_tile = step.bits + step.columns
-            shape = np.array([log_n, step.first, step.bits, step.columns], dtype=np.uint32)
-            self._kernels.launch(
-                self.program,
-                "ntt_merge" if in_reversed else "ntt_split",
-                (1 << (log_n - log_tile), batch),
-                1 << (log_tile - self._each),
-                (data, stride, self.table, *shape, np.uint32(use), constant),
-                shared=32 << log_tile,
-            )
+        key = (log_n, batch, in_reversed, flags, first, final, passes)
+        launches = self._launches.get(key)
+        if launches is None:
+            steps = passes or plan(log_n)
+            ordered = steps[::-1] if in_reversed else steps
+            uses = [flags] * len(ordered)
+            uses[0] |= first
+            uses[-1] |= final
+            name = "ntt_merge" if in_reversed else "ntt_split"
+            launches = [self._launch_of(name, log_n, batch, step, use) for step, use in zip(ordered, uses, strict=True)]
+            self._launches[key] = launches
+        for launch in launches:
+            launch.function(launch.grid, launch.block, (data, *launch.rest), shared_mem=launch.shared)
+
+    def _launch_of(self, name: str, log_n: int, batch: int, step: Pass, use: int) -> _Launch:
+        log_tile = step.bits + step.columns
+        shared = 32 << log_tile
+        words = [np.uint32(x) for x in (log_n, step.first, step.bits, step.columns, use)]
+        return _Launch(
+            self._kernels.function(self.program, name, shared),
+            (1 << (log_n - log_tile), batch),
+            (1 << (log_tile - self._each),),
+            (np.uint64(1 << log_n), self.table, *words, self._inverse_sizes[log_n]),
+            shared,
+        )
 
     def reverse(self, data: Any) -> None:
         """Exchanges the elements at i and at the bit reversal of i."""

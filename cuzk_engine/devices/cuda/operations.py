@@ -6,8 +6,7 @@ nobody else launches. Nothing here waits for the device, except for the checks w
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,9 +15,8 @@ import numpy as np
 from cupy.cuda import runtime
 
 from cuzk_engine.curves import Curve
-from cuzk_engine.devices.base import CosetExtend, HJoin, Msm, NttTable, Quotient
-from cuzk_engine.devices.cuda import fields
-from cuzk_engine.devices.cuda.compiler import Program
+from cuzk_engine.devices.base import CosetExtend, HJoin, Msm, NttTable, Owner, Quotient
+from cuzk_engine.devices.cuda import fields, programs
 from cuzk_engine.devices.cuda.memory import CudaBuffer
 from cuzk_engine.devices.cuda.module import Kernels
 from cuzk_engine.devices.cuda.msm import Msm as MsmKernels
@@ -27,8 +25,6 @@ from cuzk_engine.devices.cuda.ntt import Ntt, coset_shift, to_limbs
 from cuzk_engine.devices.cuda.shape import table_rows
 from cuzk_engine.devices.cuda.slots import Place
 from cuzk_engine.devices.cuda.vectors import Matrices, Sections, Vectors
-
-log = logging.getLogger(__name__)
 
 _FACTORS: Final = 64  # pairs that are kept
 FACTOR_BYTES: Final = _FACTORS * 2 * FR_BYTES
@@ -62,20 +58,13 @@ class Operations:
         self._vectors: dict[str, Vectors] = {}
         self._prepared: set[str] = set()
 
-    def prepare(self, curve: Curve) -> None:
-        """Compiles what a proof on ``curve`` needs, several programs at a time, the first time it is asked to."""
+    def prepare(self, curve: Curve, owner: Owner, check: Callable[[], None]) -> None:
+        """Compiles what a proof on ``curve`` needs, several programs at a time, the first time it is asked to;
+        ``check`` raises when ``owner`` does not want it any more."""
         if curve.name in self._prepared:
             return
-        log.info("preparing the GPU's kernels for %s; what is not in the cache is compiled", curve.title)
-        self._kernels.prepare(self._programs(curve))
+        self._kernels.prepare(programs.for_proof(curve), owner, check)
         self._prepared.add(curve.name)
-
-    def _programs(self, curve: Curve) -> Iterable[Program]:
-        for group in (1, 2):
-            yield from MsmKernels(self._kernels, curve, group).programs
-        yield from (self.vectors(curve).program, self.vectors(curve).preparation)
-        yield fields.field_program(curve, "Fr")
-        yield Ntt.program_for(curve)
 
     def msm_kernels(self, curve: Curve, group: int, place: Place) -> MsmKernels:
         """Those of the place, with streams of its priority. The reduction of an MSM runs beside the next one; only the

@@ -11,9 +11,7 @@ import numpy as np
 from cupy.cuda import runtime
 
 from cuzk_engine.curves import Curve
-from cuzk_engine.devices.cuda import fields
-from cuzk_engine.devices.cuda.compiler import Program
-from cuzk_engine.devices.cuda.fields import cpp_curve
+from cuzk_engine.devices.cuda import fields, programs
 from cuzk_engine.devices.cuda.module import Kernels
 from cuzk_engine.devices.cuda.need import LONGEST_ROW, matrix_sizes
 from cuzk_engine.devices.cuda.ntt import Ntt, to_limbs
@@ -60,9 +58,8 @@ device until the next part is asked for."""
 class Vectors:
     def __init__(self, kernels: Kernels, curve: Curve) -> None:
         self._kernels, self._curve = kernels, curve
-        name = f"-DCUZK_FIELD={cpp_curve(curve)}Fr"
-        self.program, self.preparation = Program("groth16/vectors.cu", (name,)), Program("groth16/prepare.cu", (name,))
-        self._sort = Program("msm/sort.cu")  # for its prefix sums
+        self.program, self.preparation = programs.vectors(curve), programs.preparation(curve)
+        self._sort = programs.sort()  # for its prefix sums
 
     def prepare(
         self, parts: Sections, n: int, domain: int, n_vars: int, allocate: Callable[[int], B]

@@ -56,7 +56,7 @@ class CpuOperations:
         (address, _, _), offset = self._cuda.here.allocate(nbytes)
         self._runtime.put(self._cuda.get_current_stream(), lambda: None, (), (address + offset,))
 
-    def prepare(self, curve: Any) -> None: ...
+    def prepare(self, curve: Any, owner: Any, check: Any) -> None: ...
 
     def fill_table(self, operation: Any, table: Any) -> None:
         nbytes = self._library.ntt_table_bytes(operation.curve, operation.log_n)

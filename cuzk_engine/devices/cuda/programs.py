@@ -1,0 +1,100 @@
+"""Which programs there are: every source of kernels/ with the macros it is compiled with. Knows no CuPy, so that tests,
+`cuzk doctor` and progress can ask without a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from cuzk_engine.curves import Curve
+from cuzk_engine.devices.cuda.compiler import Program
+
+_CPP_CURVE: Final = {"bn254": "Bn254", "bls12_381": "Bls12_381"}
+# Blocks a multiprocessor that leave enough registers, by limbs of the base field and group: measured on an H200.
+_RESIDENT: Final = {(6, 1): 3, (6, 2): 2, (4, 1): 4, (4, 2): 3}
+
+
+def _cpp_curve(curve: Curve) -> str:
+    return _CPP_CURVE[curve.name]
+
+
+def field(curve: Curve, name: str) -> Program:
+    """``name``: "Fr" or "Fq"."""
+    return Program("ff/field.cu", (f"-DCUZK_FIELD={_cpp_curve(curve)}{name}",))
+
+
+def ntt(curve: Curve, threads: int = 512, blocks: int = 2, each: int = 2) -> Program:
+    """``each``: the logarithm of how many elements a thread holds."""
+    options = (
+        f"-DCUZK_FIELD={_cpp_curve(curve)}Fr",
+        f"-DCUZK_NTT_THREADS={threads}",
+        f"-DCUZK_NTT_BLOCKS={blocks}",
+        f"-DCUZK_NTT_EACH={each}",
+    )
+    return Program("ntt/ntt.cu", options)
+
+
+def vectors(curve: Curve) -> Program:
+    return Program("groth16/vectors.cu", (f"-DCUZK_FIELD={_cpp_curve(curve)}Fr",))
+
+
+def preparation(curve: Curve) -> Program:
+    """Of matrices and of scalars that are picked."""
+    return Program("groth16/prepare.cu", (f"-DCUZK_FIELD={_cpp_curve(curve)}Fr",))
+
+
+def sort() -> Program:
+    return Program("msm/sort.cu")
+
+
+@dataclass(frozen=True, slots=True)
+class MsmPrograms:
+    """Of one group of one curve."""
+
+    digits: Program
+    sort: Program
+    tasks: Program
+    accumulate: Program
+    merge: Program
+    fold: Program
+    bits: Program
+    finish: Program
+    affine: Program
+    fixed: Program
+
+    @property
+    def of_a_sum(self) -> tuple[Program, ...]:
+        """All but the fixed-base multiplication; those that take longest to compile first."""
+        sums = (self.accumulate, self.merge, self.fold, self.bits, self.finish, self.affine)
+        return (*sums, self.digits, self.sort, self.tasks)
+
+
+def msm(curve: Curve, group: int, blocks: int | None = None) -> MsmPrograms:
+    """``blocks``: resident blocks a multiprocessor of the accumulation, None for what was best on an H200."""
+    name = _cpp_curve(curve)
+    options = (f"-DCUZK_CURVE={name}", f"-DCUZK_GROUP={group}")
+    summing = (*options, f"-DCUZK_BLOCKS={2 if curve.limbs == 6 else 3}")
+    return MsmPrograms(
+        digits=Program("msm/digits.cu", (f"-DCUZK_FIELD={name}Fr",)),
+        sort=sort(),
+        tasks=Program("msm/tasks.cu"),
+        accumulate=Program("msm/accumulate.cu", (*options, f"-DCUZK_BLOCKS={blocks or _RESIDENT[curve.limbs, group]}")),
+        merge=Program("msm/merge.cu", summing),
+        fold=Program("msm/fold.cu", summing),
+        bits=Program("msm/bits.cu", options),
+        finish=Program("msm/finish.cu", options),
+        affine=Program("msm/affine.cu", options),
+        fixed=Program("msm/fixed.cu", options),
+    )
+
+
+def for_proof(curve: Curve) -> tuple[Program, ...]:
+    """What a proof on ``curve`` needs, each once."""
+    wanted = [program for group in (2, 1) for program in msm(curve, group).of_a_sum]
+    return tuple(dict.fromkeys([*wanted, vectors(curve), preparation(curve), field(curve, "Fr"), ntt(curve)]))
+
+
+def every(curve: Curve) -> tuple[Program, ...]:
+    """What a proof needs, then the rest: the fixed-base multiplications of `setup` and the base field."""
+    rest = [*(msm(curve, group).fixed for group in (1, 2)), field(curve, "Fq")]
+    return tuple(dict.fromkeys([*for_proof(curve), *rest]))
