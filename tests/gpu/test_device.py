@@ -184,7 +184,7 @@ def test_the_plan_of_an_msm_is_what_it_takes(cuda: CudaDevice, curve: Curve, gro
         points, scalars = cupy.zeros(n * size, np.uint8), cupy.zeros((n, 4), np.uint64)
         cupy.cuda.Device().synchronize()
         with cuda._compute, cupy.cuda.using_allocator(arena.allocate):
-            kernels.run(points, scalars, shape(curve, n))
+            kernels.run(points, scalars, shape(curve, n, group))
             cuda._compute.synchronize()
         assert arena.overflow == 0
         assert arena.used == msm_arena_bytes(curve, group, n)

@@ -24,7 +24,7 @@ from cuzk_engine.devices.cuda.memory import CudaBuffer
 from cuzk_engine.devices.cuda.module import Kernels
 from cuzk_engine.devices.cuda.msm import Msm as MsmKernels
 from cuzk_engine.devices.cuda.ntt import Ntt, to_limbs
-from cuzk_engine.devices.cuda.shape import aligned_size, group_count, scratch_bytes, shape, table_rows
+from cuzk_engine.devices.cuda.shape import aligned_size, scratch_bytes, shape, table_rows
 from cuzk_engine.devices.cuda.vectors import Matrices, Vectors
 from cuzk_engine.errors import CuzkError
 
@@ -45,7 +45,7 @@ def point_bytes(curve: Curve, group: int) -> int:
 def msm_arena_bytes(curve: Curve, group: int, n: int, *, picked: bool = False) -> int:
     """What the arrays of an MSM take, without the points; ``picked``: its scalars are picked from more first."""
     scalars = aligned_size(n * FR_BYTES) if picked else 0
-    return scalars + scratch_bytes(shape(curve, max(n, 1)), 2 * point_bytes(curve, group), group_count(n))
+    return scalars + scratch_bytes(shape(curve, max(n, 1), group), 2 * point_bytes(curve, group))
 
 
 def table_bytes(log_n: int) -> int:

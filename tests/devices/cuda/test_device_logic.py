@@ -30,7 +30,7 @@ from tests.support.cases import TINY_CASES, case
 
 ME = Owner("job", 0, 0)
 MIB = 1 << 20
-_DEPENDENT = ("device", "memory", "operations", "timeline", "msm", "ntt", "vectors", "fields", "module")
+_DEPENDENT = ("device", "memory", "operations", "timeline", "msm", "tree", "ntt", "vectors", "fields", "module")
 
 
 class CpuOperations:
@@ -264,7 +264,7 @@ def test_what_was_not_freed_goes_with_the_device(bench: Bench) -> None:
 def test_scratch_and_tables_as_planned(bench: Bench) -> None:
     device = bench.open()
     curve = KeyCache().get(case("bls12381", "mul_out").path("circuit.zkey")).sizes.curve
-    assert device.scratch_bytes(Msm, curve, 2, 1000) == scratch_bytes(shape(curve, 1000), 384, 2) + 1000 * 192
+    assert device.scratch_bytes(Msm, curve, 2, 1000) == scratch_bytes(shape(curve, 1000, 2), 384) + 1000 * 192
     assert device.scratch_bytes(Evaluate, curve, 0, 1000) > 1000 * 100
     assert device.table_bytes(curve, 10) == 32 * (1024 + 64)
 

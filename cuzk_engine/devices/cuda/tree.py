@@ -1,0 +1,69 @@
+"""Sums of tasks by trees of affine additions with shared inversions; the algorithm is in kernels/msm/tree_cuda.hpp."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+import numpy as np
+
+from cuzk_engine.devices.cuda.compiler import Program
+from cuzk_engine.devices.cuda.module import Kernels
+from cuzk_engine.devices.cuda.shape import (
+    TREE_INVERTERS,
+    TREE_LEAST,
+    TREE_PAIRS,
+    TREE_SHARE,
+    WARP,
+    Shape,
+    tree_warps,
+)
+
+_WARPS = 4  # of a block
+
+
+class Tree:
+    """``options``: curve and group; ``blocks``: resident blocks a multiprocessor of the two passes of a round."""
+
+    def __init__(
+        self, kernels: Kernels, options: tuple[str, ...], component_bytes: int, blocks: tuple[int, int]
+    ) -> None:
+        self._kernels = kernels
+        self._row = WARP * component_bytes
+        first, later = [(*options, f"-DCUZK_FIRST={k}") for k in (1, 0)]
+        products, sums = (f"-DCUZK_BLOCKS={k}" for k in blocks)
+        self._products = [Program("msm/tree_products.cu", (*o, products)) for o in (first, later)]
+        self._sums = [Program("msm/tree_sums.cu", (*o, sums)) for o in (first, later)]
+        self._ends = Program("msm/tree_ends.cu", options)
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        return (*self._sums, *self._products, self._ends)
+
+    def accumulate(
+        self, tasks: Any, totals: Any, classes: Any, values: Any, points: Any, form: Shape, sums: Any
+    ) -> None:
+        """sums[task.out] of all tasks of a part, XYZZ."""
+        launch = self._kernels.launch
+        rows = cupy.empty(form.rows * 2 * self._row, dtype=np.uint8)
+        products = cupy.empty((form.rows + 1) // 2 * self._row, dtype=np.uint8)
+        warps = tree_warps(form.task_groups, form.share(0, TREE_PAIRS), TREE_LEAST)
+        products_of_all, inverses = (cupy.empty(warps * self._row, dtype=np.uint8) for _ in range(2))
+        longest = np.uint32(form.longest)
+        inverting = (np.uint32(TREE_SHARE), np.uint32(TREE_INVERTERS))
+        for number in range(form.rounds):
+            each = form.share(number, TREE_PAIRS)
+            sharing = (np.uint32(each), np.uint32(TREE_LEAST))
+            warps = tree_warps(form.task_groups, each, TREE_LEAST)
+            grid = -(-warps // _WARPS)
+            common = (tasks, totals, classes, longest, values, points, rows, products)
+            last = (np.uint32(number), *sharing)
+            kind = 0 if number == 0 else 1
+            launch(self._products[kind], "tree_products", grid, 128, (*common, products_of_all, *last))
+            inverters = -(-tree_warps(warps, TREE_SHARE, TREE_INVERTERS) // _WARPS)
+            arguments = (totals, *sharing, *inverting, products_of_all, inverses)
+            launch(self._ends, "tree_invert", inverters, 128, arguments)
+            launch(self._sums[kind], "tree_sums", grid, 128, (*common, inverses, *last))
+        grid = -(-form.task_groups // _WARPS)
+        finishing = (tasks, totals, classes, longest, rows, np.uint32(form.rounds), sums)
+        launch(self._ends, "tree_finish", grid, 128, finishing)
