@@ -61,7 +61,8 @@ class Msm:
     allocator.
 
     ``blocks``: resident blocks a multiprocessor, of the XYZZ additions and of the two passes of a round of affine ones;
-    None for what was best on an H200.
+    None for what was best on an H200. ``priority``: of the streams that sort and reduce; the one that fills buckets comes
+    after it.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Msm:
         group: int,
         blocks: int | None = None,
         tree_blocks: tuple[int, int] | None = None,
+        priority: int = -5,
     ) -> None:
         self._kernels, self.curve, self.group = kernels, curve, group
         name = cpp_curve(curve)
@@ -91,9 +93,8 @@ class Msm:
         self._bits, self._finish = Program("msm/bits.cu", options), Program("msm/finish.cu", options)
         self._fixed, self._affine = Program("msm/fixed.cu", options), Program("msm/affine.cu", options)
         # CUDA takes a priority out of its range as the nearest one in it.
-        low, high, highest = 0, -4, -5
-        self._front, self._back = (cupy.cuda.Stream(non_blocking=True, priority=k) for k in (high, highest))
-        self._filling = [cupy.cuda.Stream(non_blocking=True, priority=low) for _ in range(2)]
+        self._front, self._back = (cupy.cuda.Stream(non_blocking=True, priority=priority) for _ in range(2))
+        self._filling = [cupy.cuda.Stream(non_blocking=True, priority=min(priority + 1, 0)) for _ in range(2)]
 
     @property
     def programs(self) -> tuple[Program, ...]:

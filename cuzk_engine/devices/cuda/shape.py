@@ -37,7 +37,7 @@ def table_rows(log_n: int) -> int:
 class Shape:
     """How an MSM of ``n`` points is cut: windows of ``bits`` bits, tasks of at most ``longest`` entries.
 
-    ``rounds`` of affine additions halve the lists of the tasks before XYZZ additions finish them (0: these alone).
+    ``rounds`` of affine additions halve the lists of the tasks down to one point; 0: XYZZ additions instead.
     ``parts``: groups of windows that are worked on one after another, two at a time at most, in the same memory.
     """
 
@@ -169,8 +169,9 @@ def _cut(curve: Curve, n: int, group: int, bits: int | None, longest: int | None
 
     c = bits or min(range(8, 23), key=lambda k: windows(k) * (an_entry * n + (28 << (k - 1))))
     average = n >> (c - 1)
-    rounds = 0 if method == "xyzz" else max(1, average.bit_length() - 2)
-    return Shape(n, c, windows(c), longest or min(max(64, 2 * average), 1024), group, rounds)
+    longest = longest or min(max(64, 2 * average), 1024)
+    rounds = 0 if method == "xyzz" else max(1, (longest - 1).bit_length())
+    return Shape(n, c, windows(c), longest, group, rounds)
 
 
 def fold_steps(left: Sequence[int], sizes: Sequence[int]) -> list[int]:

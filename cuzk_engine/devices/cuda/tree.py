@@ -34,11 +34,11 @@ class Tree:
         products, sums = (f"-DCUZK_BLOCKS={k}" for k in blocks)
         self._products = [Program("msm/tree_products.cu", (*o, products)) for o in (first, later)]
         self._sums = [Program("msm/tree_sums.cu", (*o, sums)) for o in (first, later)]
-        self._ends = Program("msm/tree_ends.cu", options)
+        self._invert, self._finish = (Program(f"msm/tree_{name}.cu", options) for name in ("invert", "finish"))
 
     @property
     def programs(self) -> tuple[Program, ...]:
-        return (*self._sums, *self._products, self._ends)
+        return (*self._sums, *self._products, self._invert, self._finish)
 
     def accumulate(
         self, tasks: Any, totals: Any, classes: Any, values: Any, points: Any, form: Shape, sums: Any
@@ -62,8 +62,8 @@ class Tree:
             launch(self._products[kind], "tree_products", grid, 128, (*common, products_of_all, *last))
             inverters = -(-tree_warps(warps, TREE_SHARE, TREE_INVERTERS) // _WARPS)
             arguments = (totals, *sharing, *inverting, products_of_all, inverses)
-            launch(self._ends, "tree_invert", inverters, 128, arguments)
+            launch(self._invert, "tree_invert", inverters, 128, arguments)
             launch(self._sums[kind], "tree_sums", grid, 128, (*common, inverses, *last))
         grid = -(-form.task_groups // _WARPS)
-        finishing = (tasks, totals, classes, longest, rows, np.uint32(form.rounds), sums)
-        launch(self._ends, "tree_finish", grid, 128, finishing)
+        finishing = (tasks, totals, classes, longest, rows, sums)
+        launch(self._finish, "tree_finish", grid, 128, finishing)
