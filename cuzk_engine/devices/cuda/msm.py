@@ -27,13 +27,14 @@ from cuzk_engine.devices.cuda.shape import (
     aligned_size,
     fold_steps,
     part_bytes,
+    scratch_bytes,
     shape,
 )
 from cuzk_engine.devices.cuda.tree import Tree
 
 _FAN_IN_LOG = 4  # as in tasks_cuda.hpp
 
-__all__ = ["Msm", "Shape", "shape"]
+__all__ = ["Msm", "Shape", "scratch_bytes", "shape"]
 
 
 def _event() -> Any:
@@ -61,8 +62,8 @@ class Msm:
     allocator.
 
     ``blocks``: resident blocks a multiprocessor, of the XYZZ additions and of the two passes of a round of affine ones;
-    None for what was best on an H200. ``priority``: of the streams that sort and reduce; the one that fills buckets comes
-    after it.
+    None for what was best on an H200. ``priority``: of the streams that sort and reduce; those that fill buckets come
+    after them.
     """
 
     def __init__(
