@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from typing import Any
 
 import cupy
 import numpy as np
@@ -12,9 +14,16 @@ from cuzk_engine.curves import Curve
 from cuzk_engine.devices.cuda import msm
 from cuzk_engine.devices.cuda.module import Kernels
 from cuzk_engine.devices.cuda.ntt import to_limbs
+from cuzk_engine.devices.cuda.shape import Method, part_bytes, scratch_bytes
 from tests.gpu import curve_reference as reference
 
 _MSMS: dict[tuple[str, int], msm.Msm] = {}
+
+
+@pytest.fixture(params=["xyzz", "affine"])
+def method(request: pytest.FixtureRequest) -> Method:
+    found: Method = request.param
+    return found
 
 
 @pytest.fixture(params=[1, 2], ids=["g1", "g2"])
@@ -36,6 +45,17 @@ def expected(summer: msm.Msm, k: int) -> tuple[int, ...]:
     return reference.flat(point, summer.group)
 
 
+def cut(
+    summer: msm.Msm,
+    n: int,
+    method: Method | None = None,
+    bits: int | None = None,
+    longest: int | None = None,
+    budget: int | None = None,
+) -> msm.Shape:
+    return msm.shape(summer.curve, n, summer.group, bits=bits, longest=longest, method=method, budget=budget)
+
+
 def check(summer: msm.Msm, scalars: list[int], factors: list[int], form: msm.Shape | None = None) -> None:
     total = summer.run(points_of(summer, factors), cupy.asarray(to_limbs(scalars)).reshape(-1, 4), form)
     assert summer.to_affine(total) == expected(summer, sum(s * f for s, f in zip(scalars, factors, strict=True)))
@@ -48,10 +68,11 @@ def test_fixed_base(summer: msm.Msm) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 31, 32, 33, 1000, 8192, 8193, 40000])
-def test_sizes(summer: msm.Msm, n: int) -> None:
+def test_sizes(summer: msm.Msm, method: Method, n: int) -> None:
     source = random.Random(n)
     r = summer.curve.r
-    check(summer, [source.randrange(r) for _ in range(n)], [source.randrange(r) for _ in range(n)])
+    scalars, factors = ([source.randrange(r) for _ in range(n)] for _ in range(2))
+    check(summer, scalars, factors, cut(summer, n, method))
 
 
 def test_empty(summer: msm.Msm) -> None:
@@ -60,12 +81,12 @@ def test_empty(summer: msm.Msm) -> None:
 
 
 @pytest.mark.parametrize("bits", [8, 9, 12, 13, 16, 17, 20])
-def test_windows(summer: msm.Msm, bits: int) -> None:
+def test_windows(summer: msm.Msm, method: Method, bits: int) -> None:
     source = random.Random(bits)
     r, n = summer.curve.r, 3000
     scalars = [source.randrange(r) for _ in range(n)]
     scalars[:8] = [0, 1, 2, r - 1, r - 2, r // 2, r // 2 + 1, 1 << (bits - 1)]
-    check(summer, scalars, [source.randrange(r) for _ in range(n)], msm.shape(summer.curve, n, bits))
+    check(summer, scalars, [source.randrange(r) for _ in range(n)], cut(summer, n, method, bits))
 
 
 def _skewed(kind: str, n: int, r: int, source: random.Random) -> list[int]:
@@ -82,20 +103,76 @@ def _skewed(kind: str, n: int, r: int, source: random.Random) -> list[int]:
 
 @pytest.mark.parametrize("kind", ["zeros", "bits", "equal", "powers", "negative"])
 @pytest.mark.parametrize("n", [500, 70000])
-def test_skewed(summer: msm.Msm, kind: str, n: int) -> None:
+def test_skewed(summer: msm.Msm, method: Method, kind: str, n: int) -> None:
     source = random.Random(7)
     r = summer.curve.r
-    check(summer, _skewed(kind, n, r, source), [source.randrange(r) for _ in range(n)])
+    check(summer, _skewed(kind, n, r, source), [source.randrange(r) for _ in range(n)], cut(summer, n, method))
 
 
 @pytest.mark.parametrize("kind", ["bits", "equal", "negative"])
-def test_equal_opposite_and_infinite_points(summer: msm.Msm, kind: str) -> None:
+def test_equal_opposite_and_infinite_points(summer: msm.Msm, method: Method, kind: str) -> None:
     """Additions that double, cancel or meet infinity, in every phase."""
     source = random.Random(11)
     r, n = summer.curve.r, 5000
     factors = [source.choice((0, 1, r - 1, 2, 3, r - 3)) for _ in range(n)]
-    check(summer, _skewed(kind, n, r, source), factors)
-    check(summer, [source.randrange(3) for _ in range(n)], factors, msm.shape(summer.curve, n, 8, 16))
+    check(summer, _skewed(kind, n, r, source), factors, cut(summer, n, method))
+    check(summer, [source.randrange(3) for _ in range(n)], factors, cut(summer, n, method, 8, 16))
+
+
+@pytest.mark.parametrize("longest", [16, 100, 1024])
+def test_long_tasks(summer: msm.Msm, method: Method, longest: int) -> None:
+    """Few buckets: long lists, and those that are cut into pieces."""
+    source = random.Random(longest)
+    r, n = summer.curve.r, 60_000
+    scalars, factors = ([source.randrange(r) for _ in range(n)] for _ in range(2))
+    check(summer, scalars, factors, cut(summer, n, method, 8, longest))
+
+
+def test_parts_take_what_was_planned(summer: msm.Msm, method: Method, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows in parts, down to one at a time where the memory is small: the same sum, in exactly the planned bytes."""
+    made: list[Any] = []
+
+    class Recorded(msm._WorkSet):
+        def __init__(self, nbytes: int) -> None:
+            super().__init__(nbytes)
+            self.nbytes = nbytes
+            made.append(self)
+
+        most = 0
+
+        def allocate(self, nbytes: int) -> Any:
+            found = super().allocate(nbytes)
+            self.most = max(self.most, self.used)
+            return found
+
+    monkeypatch.setattr(msm, "_WorkSet", Recorded)
+    source = random.Random(5)
+    r, n = summer.curve.r, 3000
+    scalars, factors = ([source.randrange(r) for _ in range(n)] for _ in range(2))
+    whole = cut(summer, n, method)
+    for parts in (1, 2, 3, whole.windows):
+        del made[:]
+        form = replace(whole, parts=parts)
+        check(summer, scalars, factors, form)
+        assert len(made) == min(parts, 2)
+        assert made[0].most == made[0].nbytes == part_bytes(form, summer.sum_bytes)
+    budget = scratch_bytes(whole, summer.sum_bytes) * 2 // 3
+    small = cut(summer, n, method, budget=budget)
+    assert scratch_bytes(small, summer.sum_bytes) <= budget
+    check(summer, scalars, factors, small)
+
+
+def test_one_run_after_another(summer: msm.Msm, method: Method) -> None:
+    """Runs that were enqueued together share streams and give each other's memory back."""
+    source = random.Random(9)
+    r, n = summer.curve.r, 20_000
+    factors = [source.randrange(r) for _ in range(n)]
+    points, form = points_of(summer, factors), cut(summer, n, method)
+    several = [[source.randrange(r) for _ in range(n)] for _ in range(4)]
+    arrays = [cupy.asarray(to_limbs(scalars)) for scalars in several]
+    totals = [summer.run(points, scalars, form) for scalars in arrays]
+    for scalars, total in zip(several, totals, strict=True):
+        assert summer.to_affine(total) == expected(summer, sum(s * f for s, f in zip(scalars, factors, strict=True)))
 
 
 def test_reversed_order(summer: msm.Msm) -> None:

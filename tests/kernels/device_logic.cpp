@@ -1,5 +1,6 @@
 // The logic of the device's kernels on the host: the same headers, built with sanitizers by test_device_logic.py.
 // Prints what failed and returns 1.
+#define CUZK_MUL_INLINE  // calls compile several times as fast
 #include <stdio.h>
 #include <string.h>
 
@@ -10,6 +11,7 @@
 #include "ec/curves.hpp"
 #include "msm/digits_cuda.hpp"
 #include "msm/tasks_cuda.hpp"
+#include "msm/tree_round_cuda.hpp"
 #include "ntt/passes_cuda.hpp"
 
 using namespace cuzk::CUZK_PATH;
@@ -80,7 +82,10 @@ void fields(const char *name) {
     check(a.to_mont().from_mont() == a && (-a + a).is_zero(), name, i, 3);
     if constexpr (F::P::modulus[F::P::limbs - 1] >> 62 == 0)
       check(product_difference(a, b, c, d) == a * b - c * d, name, i, 4);
-    if (i < 20) check(a.is_zero() ? a.inverse().is_zero() : a.inverse() * a == F::one(), name, i, 5);
+    // The values of few limbs have short rounds of the binary GCD.
+    F c2 = a;
+    for (int k = 1 + i % F::N; k < F::N; k++) c2.v[k] = 0;
+    for (const F &x : {a, c2, -c2}) check(x.is_zero() ? x.inverse().is_zero() : x.inverse() * x == F::one(), name, i, 5);
   }
 }
 
@@ -136,6 +141,105 @@ void tasks() {
       check(slots[0] == (uint64_t)cut.pieces * (cut.pieces + 1) / 2, "groups", (int)length, (int)longest);
     }
   }
+}
+
+// Points to add, with all that is exceptional among them: infinity first, then pairs of opposite ones.
+template <class F>
+std::vector<Affine<F>> some_points(const F &b) {
+  uint64_t e[F::P::limbs];  // (p + 1) / 4: square roots, since p = 3 mod 4
+  for (int i = 0; i < F::P::limbs; i++) {
+    const uint64_t next = i + 1 < F::P::limbs ? F::P::modulus[i + 1] : 0;
+    e[i] = F::P::modulus[i] >> 2 | next << 62;
+  }
+  e[0] += 1;
+  std::vector<Affine<F>> points{Affine<F>::infinity()};
+  for (uint64_t x = 0; points.size() < 61; x++) {
+    const F fx = F::from_u64(x), square = fx.sqr() * fx + b, y = square.pow(e, F::P::limbs);
+    if (y.sqr() != square) continue;
+    points.push_back({fx, y});
+    points.push_back({fx, -y});
+  }
+  return points;
+}
+
+// All rounds over random lists, thread by thread as the kernels run them, against sums one by one.
+template <class F>
+void trees(const F &b, uint32_t longest, uint32_t count, uint32_t few, uint32_t each, uint32_t least) {
+  constexpr uint32_t width = warp_size;
+  const std::vector<Affine<F>> points = some_points<F>(b);
+  std::vector<uint32_t> lengths(count), entries, histogram(longest + 1, 0);
+  for (uint32_t &length : lengths) {
+    length = source() % 4 ? 1 + source() % longest : 1 + source() % 3 % longest;
+    histogram[length]++;
+  }
+  std::vector<uint32_t> tables(2 * (longest + 1));
+  const Classes classes{tables.data(), tables.data() + longest + 1};
+  std::vector<uint32_t> places = histogram;
+  const uint32_t made = classes.order(places.data(), longest, width), groups = made / width;
+  std::vector<Task> tasks(made, Task{0, 0, 0});
+  for (uint32_t t = 0; t < count; t++) {
+    tasks.at(places[lengths[t]]++) = Task{(uint32_t)entries.size(), lengths[t], t};
+    for (uint32_t i = 0; i < lengths[t]; i++)
+      entries.push_back((uint32_t)(source() % (few ? few : points.size())) | (source() % 2 ? 1u << 31 : 0));
+  }
+  // What shape.py allots.
+  const size_t rows_most = ((entries.size() + count) / 2) / width + (size_t)(longest + 1) * (longest + 1) / 4;
+  std::vector<Quad> rows(rows_most * Rows<F>::point_row), products((rows_most + 1) / 2 * Rows<F>::element_row);
+  std::vector<Quad> stage(Stage<F>::quads * Stage<F>::columns);
+  uint32_t rounds = 1;
+  while (Halving::left(longest, rounds) > 1) rounds++;
+  if (longest > 4) rounds--;  // leaves two
+  for (uint32_t number = 0; number < rounds; number++) {
+    const uint32_t warps = tree_warps(groups, each, least);
+    check(warps <= groups && (uint64_t)warps * each >= groups, "warps", (int)groups, (int)warps);
+    std::vector<Quad> totals(warps * Rows<F>::element_row), inverses(totals.size());
+    const auto pass = [&](auto round) {
+      for (uint32_t warp = 0; warp < warps; warp++)
+        for (uint32_t lane = 0; lane < warp_size; lane++)
+          Rows<F>::store(&totals.at(warp * Rows<F>::element_row + lane), round.multiply_up(warp, warps, lane));
+      const uint32_t step = (warps + 2) / 3;
+      for (uint32_t lane = 0; lane < warp_size; lane++)
+        for (uint32_t first = 0; first < step; first++)
+          invert_totals<F>(&totals[lane], &inverses[lane], first, step, warps);
+      for (uint32_t warp = 0; warp < warps; warp++)
+        for (uint32_t lane = 0; lane < warp_size; lane++)
+          round.add_down(Rows<F>::load(&inverses.at(warp * Rows<F>::element_row + lane)), {&stage[lane]}, warp, warps,
+                         lane);
+    };
+    const char *table = reinterpret_cast<const char *>(points.data());
+    if (number == 0)
+      pass(Round<Gathered<F>>{tasks.data(), classes, groups, 0, entries.data(), table, rows.data(), rows.data()});
+    else
+      pass(Round<Stored<F>>{tasks.data(), classes, groups, number, nullptr, nullptr, rows.data(), products.data()});
+  }
+  for (uint32_t place = 0; place < made; place++) {
+    const Task task = tasks[place];
+    if (task.length == 0) continue;
+    const auto group = TreeGroup::of<F>(place / width, place % width, tasks.data(), classes);
+    const Stored<F> list{&rows.at((size_t)group.row * Rows<F>::point_row + place % width)};
+    Xyzz<F> sum = Xyzz<F>::infinity(), known = sum;
+    const uint32_t left = Halving::left(group.length, rounds);
+    check(left <= (longest > 4 ? 2u : 1u), "points left", (int)task.length, (int)left);
+    for (uint32_t i = 0; i < left; i++) sum.add(Affine<F>{list.x(i), list.y(i)});
+    for (uint32_t i = 0; i < task.length; i++) {
+      const uint32_t entry = entries[task.start + i];
+      const Affine<F> p = points[entry & 0x7fffffffu];
+      known.add(entry >> 31 ? -p : p);
+    }
+    check(sum.to_affine() == known.to_affine(), "tree", (int)task.length, (int)task.out);
+  }
+}
+
+template <class F>
+void all_trees(const F &b) {
+  trees<F>(b, 1, 40, 0, 1, 1);
+  trees<F>(b, 2, 100, 5, 1, 1);
+  trees<F>(b, 3, 100, 0, 3, 1);
+  trees<F>(b, 5, 200, 3, 4, 2);
+  trees<F>(b, 17, 300, 0, 8, 1);
+  trees<F>(b, 64, 200, 4, 4, 3);
+  trees<F>(b, 64, 300, 0, 100, 1);
+  trees<F>(b, 64, 300, 2, 2, 1000);
 }
 
 template <class F>
@@ -249,6 +353,8 @@ int main() {
   digits<Bn254Fr>(254);
   digits<Bls12_381Fr>(255);
   tasks();
+  all_trees<Bn254Fq>(Bn254::b1());
+  all_trees<Bls12_381Fq>(Bls12_381::b1());
   all_transforms<Bn254Fr>();
   all_transforms<Bls12_381Fr>();
   if (failures) printf("%d failures\n", failures);

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
 from cuzk_engine.curves import Curve
 from cuzk_engine.devices.base import Need
-from cuzk_engine.devices.cuda.shape import SCAN_TILE, aligned_size, group_count, scratch_bytes, shape, table_rows
+from cuzk_engine.devices.cuda.shape import SCAN_TILE, Shape, aligned_size, scratch_bytes, shape, table_rows
 
 FR_BYTES: Final = 32
 ENTRY_BYTES: Final = 44  # of section 4 of a zkey
@@ -25,14 +27,26 @@ def table_bytes(log_n: int) -> int:
 # ---- sums ----
 
 
-def msm_arena_bytes(curve: Curve, group: int, n: int, *, picked: bool = False, groups: int | None = None) -> int:
-    """What the arrays of an MSM take, without the points; ``picked``: its scalars are picked from more first.
-    ``groups`` of windows, None for whichever takes most."""
-    if groups is None:
-        counts = {1, group_count(n)}
-        return max(msm_arena_bytes(curve, group, n, picked=picked, groups=count) for count in counts)
+def msm_budget(capacity: int, parallel: int) -> int:
+    """What the arrays of one MSM may take on a device of ``capacity`` bytes where so many are under way: together a
+    quarter of it, since a proof's vectors and the key's points need the rest."""
+    return capacity // (4 * parallel)
+
+
+@lru_cache(maxsize=256)
+def msm_form(curve: Curve, group: int, n: int, budget: int) -> Shape:
+    """How ``n`` points are summed in arrays of about ``budget`` bytes: in one part where that fits, since another MSM
+    runs beside the sort and the reduction."""
+    whole = replace(shape(curve, n, group), parts=1)
+    if scratch_bytes(whole, 2 * point_bytes(curve, group)) <= budget:
+        return whole
+    return shape(curve, n, group, budget=budget)
+
+
+def msm_arena_bytes(curve: Curve, group: int, n: int, budget: int, *, picked: bool = False) -> int:
+    """What the arrays of an MSM take, without the points; ``picked``: its scalars are picked from more first."""
     scalars = aligned_size(n * FR_BYTES) if picked else 0
-    return scalars + scratch_bytes(shape(curve, max(n, 1)), 2 * point_bytes(curve, group), groups)
+    return scalars + scratch_bytes(msm_form(curve, group, n, budget), 2 * point_bytes(curve, group))
 
 
 def is_picked(n: int, present: int) -> bool:
@@ -40,13 +54,14 @@ def is_picked(n: int, present: int) -> bool:
     return 4 * present <= 3 * n
 
 
-def msm_need(curve: Curve, group: int, n: int, present: int, *, resident: bool) -> Need:
+def msm_need(curve: Curve, group: int, n: int, present: int, budget: int, *, resident: bool) -> Need:
     size = point_bytes(curve, group)
     if not resident:
-        return Need(msm_arena_bytes(curve, group, n) if n else 0, transit=2 * n * size)
+        return Need(msm_arena_bytes(curve, group, n, budget) if n else 0, transit=n * size)
     if not is_picked(n, present):
-        return Need(msm_arena_bytes(curve, group, n), stay=n * size)
-    return Need(msm_arena_bytes(curve, group, present, picked=True) if present else 0, stay=present * (size + 4))
+        return Need(msm_arena_bytes(curve, group, n, budget), stay=n * size)
+    scratch = msm_arena_bytes(curve, group, present, budget, picked=True) if present else 0
+    return Need(scratch, stay=present * (size + 4))
 
 
 # ---- rows ----

@@ -12,6 +12,7 @@ from cuzk_engine.devices.cuda.compiler import Program
 _CPP_CURVE: Final = {"bn254": "Bn254", "bls12_381": "Bls12_381"}
 # Blocks a multiprocessor that leave enough registers, by limbs of the base field and group: measured on an H200.
 _RESIDENT: Final = {(6, 1): 3, (6, 2): 2, (4, 1): 4, (4, 2): 3}
+_TREE_RESIDENT: Final = {(6, 1): (5, 4), (6, 2): (4, 4), (4, 1): (7, 6), (4, 2): (6, 5)}
 
 
 def _cpp_curve(curve: Curve) -> str:
@@ -48,6 +49,20 @@ def sort() -> Program:
 
 
 @dataclass(frozen=True, slots=True)
+class TreePrograms:
+    """``products`` and ``sums``: of the first round and of the later ones."""
+
+    products: tuple[Program, Program]
+    sums: tuple[Program, Program]
+    invert: Program
+    finish: Program
+
+    @property
+    def all(self) -> tuple[Program, ...]:
+        return (*self.sums, *self.products, self.invert, self.finish)
+
+
+@dataclass(frozen=True, slots=True)
 class MsmPrograms:
     """Of one group of one curve."""
 
@@ -61,16 +76,33 @@ class MsmPrograms:
     finish: Program
     affine: Program
     fixed: Program
+    tree: TreePrograms
 
     @property
     def of_a_sum(self) -> tuple[Program, ...]:
         """All but the fixed-base multiplication; those that take longest to compile first."""
         sums = (self.accumulate, self.merge, self.fold, self.bits, self.finish, self.affine)
-        return (*sums, self.digits, self.sort, self.tasks)
+        return (*sums, *self.tree.all, self.digits, self.sort, self.tasks)
 
 
-def msm(curve: Curve, group: int, blocks: int | None = None) -> MsmPrograms:
-    """``blocks``: resident blocks a multiprocessor of the accumulation, None for what was best on an H200."""
+def tree(curve: Curve, group: int, blocks: tuple[int, int] | None = None) -> TreePrograms:
+    """``blocks``: resident blocks a multiprocessor of the two passes of a round, None for what was best on an H200."""
+    options = (f"-DCUZK_CURVE={_cpp_curve(curve)}", f"-DCUZK_GROUP={group}")
+    products, sums = (f"-DCUZK_BLOCKS={k}" for k in blocks or _TREE_RESIDENT[curve.limbs, group])
+    first, later = ((*options, f"-DCUZK_FIRST={k}") for k in (1, 0))
+    return TreePrograms(
+        products=(Program("msm/tree_products.cu", (*first, products)), Program("msm/tree_products.cu", (*later, products))),
+        sums=(Program("msm/tree_sums.cu", (*first, sums)), Program("msm/tree_sums.cu", (*later, sums))),
+        invert=Program("msm/tree_invert.cu", options),
+        finish=Program("msm/tree_finish.cu", options),
+    )
+
+
+def msm(
+    curve: Curve, group: int, blocks: int | None = None, tree_blocks: tuple[int, int] | None = None
+) -> MsmPrograms:
+    """``blocks``: resident blocks a multiprocessor of the accumulation, ``tree_blocks``: as in `tree`; None for what was
+    best on an H200."""
     name = _cpp_curve(curve)
     options = (f"-DCUZK_CURVE={name}", f"-DCUZK_GROUP={group}")
     summing = (*options, f"-DCUZK_BLOCKS={2 if curve.limbs == 6 else 3}")
@@ -85,6 +117,7 @@ def msm(curve: Curve, group: int, blocks: int | None = None) -> MsmPrograms:
         finish=Program("msm/finish.cu", options),
         affine=Program("msm/affine.cu", options),
         fixed=Program("msm/fixed.cu", options),
+        tree=tree(curve, group, tree_blocks),
     )
 
 

@@ -156,15 +156,15 @@ PHASES: Final = {
 def msm_spans(begin: Any, marks: list[tuple[str, Any]], end: Any) -> list[tuple[Any, Any, Kind]]:
     """(begin, end, kind) of an MSM's phases from the events that ``Msm.run`` left at their ends.
 
-    The groups' accumulations follow each other, as a rule; a group's reduction follows its accumulation. ``end``: after
-    the affine form, which counts as reduction."""
+    The parts' sorts follow each other, and so do their accumulations; a part's reduction follows its accumulation.
+    ``end``: after the affine form, which counts as reduction."""
     spans: list[tuple[Any, Any, Kind]] = []
     last_of: dict[str, Any] = {}
     before = begin
     for phase, event in marks:
         start = before
-        if phase == "accumulate":
-            start = last_of.get("accumulate", before)
+        if phase in ("sort", "accumulate"):
+            start = last_of.get(phase, before)
         spans.append((start, event, PHASES[phase]))
         last_of[phase] = before = event
     if marks:
