@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cuzk_engine import native
 from cuzk_engine.devices.base import CancelToken, Device, EventSink, Owner
@@ -42,7 +42,9 @@ from cuzk_engine.pipeline.modes import (
 from cuzk_engine.pipeline.partition import Partition, freeze
 from cuzk_engine.pipeline.plan import PartitionPlan, is_resident, plan_partition
 from cuzk_engine.pipeline.progress import Progress, Run
-from cuzk_engine.pipeline.report import PlanReport, plan_report, planned, remedies, work_of
+
+if TYPE_CHECKING:
+    from cuzk_engine.pipeline.report import PlanReport
 
 __all__ = [
     "Admission", "Evaluation", "Mode", "PipelineSettings", "Prestage", "Progress", "ProofOutcome", "Residency",
@@ -114,6 +116,8 @@ class Runner:
     def report(self, key_path: Path | str, settings: PipelineSettings = _DEFAULTS, workers: int = 1) -> PlanReport:
         """What ``workers`` that prove with a key need on this device, in each mode; loads and allocates nothing.
         Raises FormatError."""
+        from cuzk_engine.pipeline.report import plan_report, work_of
+
         return plan_report(self.device, work_of(key_path), settings, workers)
 
     def release_caches(self) -> None:
@@ -232,6 +236,8 @@ class Runner:
 
     def _explained(self, picture: Picture, work: Work, mode: Mode, settings: PipelineSettings) -> Picture:
         """With the settings, and what would have helped."""
+        from cuzk_engine.pipeline.report import planned, remedies
+
         device = self.device
         done = replace(settings, prestage=mode.prestage, evaluate=mode.evaluate, residency=mode.residency, reduced=0)
         with self._lock:

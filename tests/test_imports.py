@@ -17,7 +17,7 @@ PACKAGES = {
     "cuzk_engine/client/wire.py": "import grpc",
     **{
         f"cuzk_engine/{name}.py": ""
-        for name in ("cli", "config", "daemon", "devices", "formats", "groth16", "native", "runner")
+        for name in ("cli", "config", "daemon", "devices", "formats", "groth16", "native", "pipeline", "runner")
     },
     "cuzk_gui/__init__.py": "",
     "cuzk_gui/chart.py": "import pyqtgraph\nfrom cuzk_engine import client\nfrom cuzk_engine.events import __doc__",

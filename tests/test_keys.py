@@ -19,7 +19,7 @@ from cuzk_engine.groth16.plan import Query
 from cuzk_engine.key_checks import CheckedKeys
 from cuzk_engine.keys import KeyCache
 from tests.formats.builders import Parts, put
-from tests.support.cases import CASES, case
+from tests.support.cases import BROKEN, CASES, case
 
 POINT_SECTIONS = (3, 5, 6, 7, 8, 9)
 curves = pytest.mark.parametrize("curve", CURVES, ids=lambda curve: curve.name)
@@ -323,3 +323,30 @@ def test_progress_of_a_check():
     assert seen == sorted(seen)
     assert seen[-1] == 1.0
     assert BLS12_381.g1_bytes == 96
+
+
+def test_points_that_are_not_at_infinity_are_counted_once(tmp_path, monkeypatch):
+    """And again where the memory does not tell them, or tells nonsense."""
+    path = tmp_path / "circuit.zkey"
+    path.write_bytes((BROKEN / "good.zkey").read_bytes())
+    counts = []
+
+    def count(zkey, check):
+        counts.append(count_present(zkey, check))
+        return counts[-1]
+
+    monkeypatch.setattr("cuzk_engine.keys.count_present", count)
+    checks = CheckedKeys(tmp_path)
+    content = KeyCache(checks).get(path).zkey.content_hash()
+    assert counts == [checks.present(content)]
+    assert KeyCache(checks).get(path).sizes.present == counts[0]
+    assert len(counts) == 1
+    memory = json.loads(checks.path.read_text())
+    for nonsense in ({}, {content: [1, 2]}, {content: "many"}, {content: [1, 2, 3, 4, "x"]}):
+        checks.path.write_text(json.dumps(memory | {"present": nonsense}))
+        assert checks.present(content) is None
+        before = len(counts)
+        assert KeyCache(checks).get(path).sizes.present == counts[0]
+        assert len(counts) == before + 1
+    checks.path.write_text(json.dumps(memory | {"present": []}))
+    assert not checks.is_checked(content)

@@ -3,6 +3,7 @@
 import random
 import threading
 from collections import Counter
+from contextlib import contextmanager
 
 import pytest
 from hypothesis import settings
@@ -317,3 +318,145 @@ def wait_until_queued(ledger: Ledger, count: int) -> None:
     with ledger._changed:
         while len(ledger._waiting) < count:
             ledger._changed.wait(timeout=0.01)
+
+
+def test_promises_stay_below_what_other_programs_leave():
+    """What was promised before stays, whatever comes."""
+    free = [60]
+    ledger, wait = Ledger("cuda:0", 100, ceiling=lambda: free[0]), CancelToken()
+    assert ledger.available() == 60
+    assert ledger.try_reserve(61, 0, owner(1)) is None
+    with ledger.reserve(50, 10, owner(1), wait):
+        free[0] = 10
+        grant = ledger.take(60, Purpose.MSM, owner(1))
+        assert ledger.try_reserve(1, 0, owner(2)) is None
+        ledger.give_back(grant)
+    with pytest.raises(MemoryPlanError, match="needs 101 bytes, the device has 100"):
+        ledger.reserve(101, 0, owner(1), wait)
+    free[0] = 1000
+    assert ledger.available() == 100
+
+
+def test_waits_for_other_programs():
+    """They tell nobody when they go."""
+    free, looks = [0], []
+
+    def ceiling():
+        looks.append(None)
+        if len(looks) == 4:
+            free[0] = 100
+        return free[0]
+
+    ledger = Ledger("cuda:0", 100, ceiling=ceiling)
+    ledger.reserve(70, 30, owner(1), CancelToken()).release()
+    assert ledger.committed == 0
+    assert len(looks) >= 4
+
+
+def test_who_can_do_with_less_gets_what_fits():
+    ledger, tries = Ledger("cpu", 100), []
+
+    def attempt(turn):
+        for nbytes in (150, 80, 40):
+            reservation = turn.promise(nbytes, 0)
+            tries.append((nbytes, turn.alone, reservation is not None))
+            if reservation is not None:
+                return reservation
+        return None
+
+    first = ledger.admit(attempt, owner(1), CancelToken())
+    assert tries == [(150, True, False), (80, True, True)]
+    second = ledger.admit(lambda turn: turn.promise(20, 0), owner(2), CancelToken())
+    tries.clear()
+    cancel = CancelToken()
+    waiter = threading.Thread(target=lambda: ledger.admit(attempt, owner(3), cancel).release())
+    waiter.start()
+    while len(tries) < 3:
+        waiter.join(0.01)
+    assert tries == [(150, False, False), (80, False, False), (40, False, False)]
+    second.release()
+    first.release()
+    waiter.join(60)
+    assert tries[-1][2]
+    assert ledger.committed == 0
+
+
+def test_nobody_left_to_give_memory_back():
+    ledger = Ledger("cpu", 100)
+    with ledger_holding(ledger, 30), pytest.raises(MemoryPlanError, match="needs 71 bytes, 70 of 100 are available"):
+        ledger.admit(lambda turn: turn.promise(90, 0) or turn.promise(71, 0), owner(1), CancelToken())
+    assert ledger.committed == 0
+
+
+@contextmanager
+def ledger_holding(ledger, nbytes):
+    grant = ledger.take(nbytes, Purpose.SRS, Owner())
+    yield
+    ledger.give_back(grant)
+
+
+def test_settling_keeps_what_is_in_use():
+    ledger = Ledger("cpu", 100)
+    reservation = ledger.reserve(40, 60, owner(1), CancelToken())
+    most = ledger.take(70, Purpose.MSM, owner(1))
+    few = ledger.take(10, Purpose.RESULT, owner(1))
+    assert reservation.serial_used == 40
+    ledger.give_back(most)
+    assert reservation.serial_used == 0
+    assert ledger.committed == 100
+    reservation.settle()
+    assert ledger.committed == 10
+    with ledger.reserve(90, 0, owner(2), CancelToken()):
+        ledger.give_back(few)
+    reservation.release()
+    assert ledger.committed == 0
+
+
+def test_bytes_handed_over_count_once():
+    """A pool's block becomes a worker's, within its reservation, and the pool's again."""
+    events = []
+    ledger = Ledger("host", 100, events.append)
+    block = ledger.take(60, Purpose.ABC, Owner())
+    with ledger.reserve(40, 0, owner(1), CancelToken()) as reservation:
+        assert ledger.committed == 100
+        own = ledger.hand_over(block, Purpose.WITNESS, owner(1))
+        assert (ledger.committed, reservation.used, block.open) == (60, 60, False)
+        assert ledger.use().by_purpose == {"witness": 60}
+        block = ledger.hand_over(own, Purpose.ABC, Owner())
+        assert (ledger.committed, reservation.used) == (100, 0)
+    ledger.give_back(block)
+    assert ledger.use().used == 0
+    assert sum(event.delta for event in events if isinstance(event, Allocation)) == 0
+
+
+def test_bytes_that_cannot_be_handed_over_stay():
+    """Out of a reservation that would go on being held: both together are more than there is."""
+    ledger = Ledger("host", 100)
+    with ledger.reserve(60, 0, owner(1), CancelToken()) as reservation:
+        own = ledger.take(50, Purpose.ABC, owner(1))
+        ledger.take(30, Purpose.ABC, Owner())
+        with pytest.raises(OutOfDeviceMemoryError):
+            ledger.hand_over(own, Purpose.ABC, Owner())
+        assert (own.open, reservation.used, ledger.use().used) == (True, 50, 80)
+        ledger.give_back(own)
+        assert reservation.used == 0
+
+
+def test_holdings_are_told_largest_first():
+    ledger = Ledger("cpu", 100)
+    ledger.take(10, Purpose.WITNESS, owner(1))
+    ledger.take(30, Purpose.SRS, Owner())
+    ledger.take(5, Purpose.WITNESS, owner(1))
+    assert [(h.purpose, h.worker, h.job, h.bytes) for h in ledger.holdings()] == [
+        ("srs", -1, "", 30),
+        ("witness", 1, "job 1", 15),
+    ]
+
+
+def test_what_caches_would_give():
+    ledger, kept = Ledger("cpu", 100), []
+    ledger.add_reclaimer(lambda nbytes: 0)
+    ledger.add_reclaimer(lambda nbytes: 0, lambda: sum(kept))
+    assert ledger.idle() == 0
+    kept.append(7)
+    assert ledger.idle() == 7

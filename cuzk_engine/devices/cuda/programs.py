@@ -90,9 +90,13 @@ def tree(curve: Curve, group: int, blocks: tuple[int, int] | None = None) -> Tre
     options = (f"-DCUZK_CURVE={_cpp_curve(curve)}", f"-DCUZK_GROUP={group}")
     products, sums = (f"-DCUZK_BLOCKS={k}" for k in blocks or _TREE_RESIDENT[curve.limbs, group])
     first, later = ((*options, f"-DCUZK_FIRST={k}") for k in (1, 0))
+
+    def rounds(name: str, resident: str) -> tuple[Program, Program]:
+        return Program(name, (*first, resident)), Program(name, (*later, resident))
+
     return TreePrograms(
-        products=(Program("msm/tree_products.cu", (*first, products)), Program("msm/tree_products.cu", (*later, products))),
-        sums=(Program("msm/tree_sums.cu", (*first, sums)), Program("msm/tree_sums.cu", (*later, sums))),
+        products=rounds("msm/tree_products.cu", products),
+        sums=rounds("msm/tree_sums.cu", sums),
         invert=Program("msm/tree_invert.cu", options),
         finish=Program("msm/tree_finish.cu", options),
     )
@@ -101,8 +105,8 @@ def tree(curve: Curve, group: int, blocks: tuple[int, int] | None = None) -> Tre
 def msm(
     curve: Curve, group: int, blocks: int | None = None, tree_blocks: tuple[int, int] | None = None
 ) -> MsmPrograms:
-    """``blocks``: resident blocks a multiprocessor of the accumulation, ``tree_blocks``: as in `tree`; None for what was
-    best on an H200."""
+    """``blocks``: resident blocks a multiprocessor of the accumulation, ``tree_blocks``: as in `tree`; None for what
+    was best on an H200."""
     name = _cpp_curve(curve)
     options = (f"-DCUZK_CURVE={name}", f"-DCUZK_GROUP={group}")
     summing = (*options, f"-DCUZK_BLOCKS={2 if curve.limbs == 6 else 3}")

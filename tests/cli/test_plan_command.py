@@ -1,0 +1,114 @@
+"""``cuzk plan``: its table, its verdict and its exit code."""
+
+import json
+
+import pytest
+
+from cuzk_engine.cli.main import main
+from cuzk_engine.units import format_size
+from tests.support.cases import BROKEN, case
+
+KEY = case("bn128", "merkle10").path("circuit.zkey")
+
+
+def plan(capsys, *options, key=KEY):
+    code = main(["plan", str(key), "--device", "cpu", *options])
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+def test_as_json(capsys, monkeypatch):
+    monkeypatch.setenv("CUZK_CPU_ARENA", "100MiB")
+    code, out, _ = plan(capsys, "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert (found["key"], found["device"], found["workers"], found["capacity"]) == (str(KEY), "cpu", 2, 100 << 20)
+    assert found["fits"] is True
+    assert found["chosen"] == 0
+    assert found["peak"] == sum(found["by_purpose"].values()) == found["choices"][0]["peak"]
+    assert found["choices"][0]["settings"] == {
+        "pipeline.prestage": "ahead",
+        "pipeline.double_buffer": "true",
+        "pipeline.evaluate": "host",
+        "srs.residency": "host",
+    }
+
+
+def test_table(capsys, monkeypatch):
+    monkeypatch.setenv("CUZK_CPU_ARENA", "100MiB")
+    found = json.loads(plan(capsys, "--json", "--workers", "3")[1])
+    code, out, err = plan(capsys, "--workers", "3")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == (
+        f"{KEY}: pre-staging ahead, evaluation on the host, key in the host's memory, double-buffered results"
+    )
+    assert lines[2].split() == ["stage", *found["stages"]]
+    rows = {line.split()[0]: line for line in lines[4:9]}
+    assert set(rows) == {"witness", "abc", "ntt", "msm", "result"}
+    together = next(line for line in lines if line.strip().startswith("together"))
+    largest = format_size(found["peak"])
+    mark = next(line for line in lines if line.endswith("peak ▲"))
+    assert together[: len(mark)].rstrip().endswith(largest)
+    assert f"  one partition    {largest} at the peak: fits" in lines
+    assert f"  3 workers        {format_size(found['total'])} together: fits" in lines
+    assert "  room             100 MiB on cpu (CUZK_CPU_ARENA)" in lines
+    assert max(map(len, lines[1:])) <= 120
+
+
+def test_options_change_the_plan(capsys):
+    def total(*options):
+        return json.loads(plan(capsys, "--json", *options)[1])["total"]
+
+    assert total("--workers", "4") > total() > total("--workers", "1")
+    assert total("--prestage", "off") == total("--prestage", "locked") < total()
+    assert total("--double-buffer", "off") == total() - 2 * 128
+    modes = json.loads(plan(capsys, "--json", "--evaluate", "device", "--residency", "device")[1])["choices"]
+    assert {choice["settings"]["pipeline.evaluate"] for choice in modes} == {"device"}
+    assert {choice["settings"]["srs.residency"] for choice in modes} == {"device"}
+
+
+def test_what_is_given_up(capsys, monkeypatch):
+    peak = json.loads(plan(capsys, "--json", "--workers", "1")[1])["peak"]
+    monkeypatch.setenv("CUZK_CPU_ARENA", f"{peak + 1024}B")
+    code, out, _ = plan(capsys, "--workers", "2")
+    assert code == 0
+    assert "pre-staging locked" in out.splitlines()[0]
+    assert "Tried in this order when memory is short:" in out
+    (chosen,) = [line for line in out.splitlines() if line.startswith("  →")]
+    assert chosen.endswith("pre-staging locked")
+
+
+def test_what_can_never_fit(capsys, monkeypatch):
+    monkeypatch.setenv("CUZK_CPU_ARENA", "1MiB")
+    code, out, _ = plan(capsys)
+    assert code == 1
+    assert "at the peak: does not fit" in out
+    assert "→" not in out
+    assert plan(capsys, "--json")[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--workers", "0"), "argument --workers: invalid choice: 0"),
+        (("--workers", "9"), "argument --workers: invalid choice: 9"),
+        (("--prestage", "sometimes"), "argument --prestage: invalid choice: 'sometimes'"),
+        (("--double-buffer", "maybe"), "argument --double-buffer: invalid choice"),
+    ],
+)
+def test_wrong_usage(capsys, options, message):
+    code, out, err = plan(capsys, *options)
+    assert (code, out) == (2, "")
+    assert message in err
+
+
+def test_files_that_are_no_keys(capsys, tmp_path):
+    for path, message in (
+        (tmp_path / "missing.zkey", "no such file"),
+        (BROKEN / "good.wtns", "expected"),
+    ):
+        code, out, err = plan(capsys, key=path)
+        assert (code, out) == (1, "")
+        assert err.startswith(f"cuzk: error: {path}")
+        assert message in err

@@ -1,0 +1,161 @@
+"""The plan as people and programs are told it, and the advice after a failure."""
+
+import itertools
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from cuzk_engine.client.types import MemoryPlanInfo, PlanChoice
+from cuzk_engine.errors import FormatError
+from cuzk_engine.keys import CheckedKeys, KeyCache
+from cuzk_engine.pipeline.modes import Evaluation, PipelineSettings, Prestage, Residency
+from cuzk_engine.pipeline.report import Choice, PlanReport, choose, plan_report, remedies, work_of
+from cuzk_engine.settings import WORKERS_KEY
+from tests.support.bench import GIB, Bench
+from tests.support.card import Card
+from tests.support.cases import BROKEN, CASES, case
+
+ITEM = case("bn128", "merkle10")
+
+
+def report(card, settings=PipelineSettings(), workers=2):  # noqa: B008
+    return plan_report(card, work_of(ITEM.path("circuit.zkey")), settings, workers)
+
+
+def test_fields_are_those_of_the_client():
+    """Without knowing it."""
+    assert {f.name for f in fields(PlanReport)} == {f.name for f in fields(MemoryPlanInfo)}
+    assert [f.name for f in fields(Choice)] == [f.name for f in fields(PlanChoice)]
+
+
+def test_what_a_card_is_told():
+    card = Card(GIB, context=5000)
+    card.taken_by_others = 1 << 20
+    found = report(card)
+    assert (found.device, found.workers, found.others) == ("cpu", 2, 1 << 20)
+    assert found.capacity == GIB - (1 << 20)
+    assert found.free == found.capacity - 5000
+    assert found.fits
+    assert found.chosen == 0
+    assert found.choices[0].text == ""
+    assert sum(found.by_purpose.values()) == found.peak == found.choices[0].peak
+    assert found.by_purpose["context"] == 5000
+    assert found.peak == max(sum(stage.values()) for stage in found.stages.values())
+    assert list(found.stages)[:2] == ["evaluate", "transform"]
+    assert found.total > found.peak
+    assert (found.host_peak, found.host_capacity) == (2 * 92352, card.host.capacity)
+    assert card.memory().used == 5000
+
+
+def test_the_plan_told_is_the_plan_kept():
+    """Two partitions one after the other, in the mode that was told, with the peak that was told."""
+    for settings in (PipelineSettings(), PipelineSettings(Prestage.OFF, residency=Residency.HOST)):
+        card = Card(GIB, context=5000)
+        told = report(card, settings, workers=1)
+        bench = Bench(device=card)
+        outcomes = [bench.prove(ITEM, settings) for _ in range(2)]
+        assert outcomes[0].mode.settings() == told.choices[told.chosen].settings
+        assert max(outcome.peak_bytes for outcome in outcomes) + 5000 == told.peak
+        assert told.peak / 1.1 <= card.memory().peak <= told.peak
+
+
+def test_choices_fall_until_one_fits():
+    card = Card(GIB)
+    everything = report(card)
+    for choice in everything.choices:
+        found = report(Card(choice.peak))
+        assert found.fits
+        assert found.peak <= choice.peak
+        assert found.choices[found.chosen].fits
+    smallest = min(choice.peak for choice in everything.choices)
+    nothing = report(Card(smallest - 1))
+    assert (nothing.fits, nothing.chosen) == (False, -1)
+    assert not any(choice.fits for choice in nothing.choices)
+    assert nothing.peak == smallest
+
+
+def test_many_workers_are_told_what_they_get_together():
+    card = Card(report(Card(GIB), workers=1).peak)
+    found = report(card, workers=8)
+    assert found.choices[found.chosen].settings["pipeline.prestage"] != "ahead"
+    assert found.choices[found.chosen].all_fit
+    totals = [report(Card(GIB), workers=n).total for n in range(1, 5)]
+    steps = {after - before for before, after in itertools.pairwise(totals)}
+    assert len(steps) == 1
+
+
+def test_choose():
+    def choice(fits, all_fit):
+        return Choice({}, "", 0, 0, fits, all_fit)
+
+    assert choose([choice(True, False), choice(True, True), choice(True, True)]) == 1
+    assert choose([choice(False, False), choice(True, False)]) == 1
+    assert choose([choice(False, False), choice(False, False)]) == 1
+
+
+@pytest.mark.parametrize("item", CASES, ids=str)
+def test_what_a_plan_needs_is_read_without_loading(item, tmp_path):
+    checks = CheckedKeys(tmp_path)
+    path = item.path("circuit.zkey")
+    counted = work_of(path, checks)
+    assert counted.sizes == KeyCache(checks).get(path).sizes
+    assert not counted.converts
+    assert work_of(path, checks) == counted
+
+
+@pytest.mark.parametrize("name", ["good.wtns", "truncated.zkey"])
+def test_no_key(name):
+    with pytest.raises(FormatError, match=name):
+        work_of(BROKEN / name if (BROKEN / name).exists() else Path(name))
+
+
+def test_the_runner_reports():
+    bench = Bench()
+    found = bench.runner.report(ITEM.path("circuit.zkey"), workers=3)
+    assert (found.device, found.workers, found.others) == ("cpu", 3, None)
+    assert "context" not in found.by_purpose
+
+
+# ---- advice ----
+
+
+def total(settings, workers):
+    """An imaginary plan: 100 bytes, 20 a worker ahead, 30 for matrices, 40 for the key."""
+    ahead = 20 * workers if settings.prestage is Prestage.AHEAD else 0
+    matrices = 0 if settings.evaluate is Evaluation.HOST else 30
+    key = 0 if settings.residency is Residency.HOST else 40
+    return 100 + ahead + matrices + key
+
+
+def advice(available, settings=PipelineSettings(), workers=3, kind="cuda"):  # noqa: B008
+    found = remedies(settings, workers, available, kind, "cuda:1", total)
+    return [(r.key, r.value, r.device, r.peak) for r in found]
+
+
+def test_the_smallest_changes_come_first():
+    assert total(PipelineSettings(), 3) == 230
+    assert advice(225) == [
+        ("pipeline.prestage", "locked", "", 170),
+        (WORKERS_KEY, "2", "cuda:1", 210),
+        (WORKERS_KEY, "1", "cuda:1", 190),
+        ("pipeline.evaluate", "host", "", 200),
+        ("srs.residency", "host", "", 190),
+    ]
+    assert advice(195) == [
+        ("pipeline.prestage", "locked", "", 170),
+        (WORKERS_KEY, "1", "cuda:1", 190),
+        ("srs.residency", "host", "", 190),
+    ]
+    assert advice(100) == []
+
+
+def test_what_is_set_already_is_not_advised():
+    bare = PipelineSettings(Prestage.OFF, evaluate=Evaluation.HOST, residency=Residency.HOST)
+    assert advice(100, bare, workers=1) == []
+    assert advice(99, bare, workers=1, kind="cpu") == [("cpu.arena", "1MiB", "", 100)]
+
+
+def test_advice_says_how_much():
+    (first, *_) = remedies(PipelineSettings(), 1, 225, "cuda", "cuda:1", total)
+    assert first.text == "Allocate a partition's buffers while the device is held, not before: 170 B instead of 190 B"
