@@ -1,0 +1,201 @@
+"""A day's worth of partitions in a few minutes: does the engine's memory stay flat?
+
+    .venv/bin/python benchmarks/soak.py [--minutes 20] [--profile chain:2^8] [--partitions 27000] [--json]
+
+Starts an engine of its own on the CPU, in a home folder of its own, and keeps it busy with a small circuit: jobs of one to
+ten partitions with all priorities, some of them cancelled, and a setting changed now and then. A day of the reference
+daemon's Phase 9 is about 27,000 partitions (32.1 s for ten). Every second the resident memory of each of the engine's
+processes is read, without the pages that are mapped from files.
+
+Growth is the median of the last quarter against the median of the second quarter: the first quarter is warm-up, in which
+caches and the pools of allocators fill. Exit code 1 where a process grew by more than ``--bound`` (2 %), a job ended
+otherwise than it should, or the ledger does not end where it began.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import psutil
+
+from cuzk_engine.client import EngineClient, JobInfo, JobState, Priority, SettingChange
+from cuzk_engine.cli.main import main as command_line
+from tests.support.daemons import Daemon
+
+_DEPTH = 24  # jobs that wait or run at once
+_CANCEL_EVERY = 17
+_SETTING_EVERY_S = 5.0
+_SETTINGS = [
+    ("pipeline.prestage", ("off", "locked", "ahead")),
+    ("pipeline.double_buffer", ("true", "false")),
+    ("pipeline.evaluate", ("host", "device")),
+    ("gpus.gpu_workers_per_device", ("1", "2", "3")),
+]
+
+
+@dataclass(slots=True)
+class Tally:
+    """What happened. ``memory``: process → bytes, a reading a second."""
+
+    ended: Counter[str] = field(default_factory=Counter)
+    partitions: int = 0
+    faults: list[str] = field(default_factory=list)
+    memory: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+
+
+def private_bytes(process: psutil.Process) -> int:
+    info = process.memory_info()
+    return int(info.rss) - int(getattr(info, "shared", 0))
+
+
+class Soak:
+    """Submits, cancels and changes settings until the time or the partitions are over."""
+
+    def __init__(self, daemon: Daemon, client: EngineClient, key: Path, witness: Path, seed: int) -> None:
+        self._daemon, self._client = daemon, client
+        self._key, self._witness = key, witness
+        self._random = random.Random(seed)
+        self._open: dict[str, bool] = {}  # job → whether it was cancelled
+        self.tally = Tally()
+
+    def run(self, seconds: float, partitions: int) -> None:
+        end = time.monotonic() + seconds
+        next_setting = next_reading = time.monotonic()
+        while time.monotonic() < end and self.tally.partitions < partitions:
+            while len(self._open) < _DEPTH:
+                self._submit()
+            self._collect()
+            now = time.monotonic()
+            if now >= next_setting:
+                next_setting = now + _SETTING_EVERY_S
+                key, values = self._random.choice(_SETTINGS)
+                self._client.apply_settings([SettingChange(key, self._random.choice(values))])
+            if now >= next_reading:
+                next_reading = now + 1.0
+                self._read()
+        while self._open:
+            self._collect()
+
+    def _submit(self) -> None:
+        count = self._random.randint(1, 10)
+        job = self._client.submit(
+            key_path=self._key,
+            witness_path=self._witness,
+            more_witnesses=[self._witness] * (count - 1),
+            priority=self._random.choice(list(Priority)),
+        )
+        cancelled = self._random.randrange(_CANCEL_EVERY) == 0
+        if cancelled:
+            self._client.cancel(job.id)
+        self._open[job.id] = cancelled
+
+    def _collect(self) -> None:
+        """Waits for the oldest job, then takes all that have ended."""
+        oldest = next(iter(self._open))
+        with self._client.watch(oldest) as stream:
+            for job in stream:
+                last = job
+        self._end(last)
+        for job in self._client.jobs(limit=4 * _DEPTH):
+            if job.id in self._open and job.state.ended:
+                self._end(job)
+
+    def _end(self, job: JobInfo) -> None:
+        cancelled = self._open.pop(job.id)
+        tally = self.tally
+        tally.ended[str(job.state)] += 1
+        tally.partitions += job.partitions_done
+        if job.state is JobState.FAILED or (job.state is JobState.CANCELLED and not cancelled):
+            tally.faults.append(f"job {job.id}: {job.state} {job.error}")
+        if job.state is JobState.COMPLETED:
+            proof = self._client.fetch(job.id)
+            proofs = len(proof.partitions) or 1
+            if proofs != job.partitions:
+                tally.faults.append(f"job {job.id}: {proofs} proofs of {job.partitions} partitions")
+
+    def _read(self) -> None:
+        assert self._daemon.process is not None
+        supervisor = psutil.Process(self._daemon.process.pid)
+        self.tally.memory["supervisor"].append(private_bytes(supervisor))
+        for device in self._client.identify().devices:
+            if device.pid:
+                self.tally.memory[f"device {device.id}"].append(private_bytes(psutil.Process(device.pid)))
+
+
+def growth(readings: list[int]) -> tuple[int, int, float]:
+    """Medians of the second and of the last quarter, and the growth between them."""
+    quarter = max(1, len(readings) // 4)
+    early, late = statistics.median(readings[quarter : 2 * quarter]), statistics.median(readings[-quarter:])
+    return int(early), int(late), late / early - 1
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("--minutes", type=float, default=20.0)
+    parser.add_argument("--partitions", type=int, default=27_000, help="ends when so many are proved")
+    parser.add_argument("--profile", default="chain:2^8")
+    parser.add_argument("--bound", type=float, default=0.02)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="cuzk-soak-") as folder:
+        home = Path(folder)
+        circuit = home / "circuit"
+        if command_line(["workload", args.profile, str(circuit)]):
+            return 1
+        config = '[gpus]\ndevices = ["cpu"]\n[jobs]\nkeep_finished = 200\n'
+        daemon = Daemon(home, fake=False, config=config).start()
+        try:
+            with EngineClient(daemon.address) as client:
+                before = client.identify()
+                soak = Soak(daemon, client, circuit / "circuit.zkey", circuit / "witness.wtns", args.seed)
+                started = time.monotonic()
+                soak.run(60 * args.minutes, args.partitions)
+                seconds = time.monotonic() - started
+                same = [d.pid for d in before.devices] == [d.pid for d in client.identify().devices]
+        finally:
+            daemon.stop()
+    return report(soak.tally, seconds, same, args)
+
+
+def report(tally: Tally, seconds: float, same: bool, args: argparse.Namespace) -> int:
+    faults = list(tally.faults)
+    if not same:
+        faults.append("a device process was started again")
+    rows = {name: growth(readings) for name, readings in tally.memory.items()}
+    faults += [f"{name} grew by {100 * g:.1f} %" for name, (_, _, g) in rows.items() if g > args.bound]
+    if args.json:
+        print(
+            json.dumps(
+                {
+                    "seconds": seconds,
+                    "partitions": tally.partitions,
+                    "jobs": dict(tally.ended),
+                    "memory": {name: {"early": a, "late": b, "growth": g} for name, (a, b, g) in rows.items()},
+                    "faults": faults,
+                }
+            )
+        )
+        return 1 if faults else 0
+    jobs = ", ".join(f"{count} {state}" for state, count in sorted(tally.ended.items()))
+    print(f"{tally.partitions} partitions in {seconds / 60:.1f} min ({jobs})")
+    for name, (early, late, g) in rows.items():
+        print(f"{name}: {early / 2**20:.1f} MiB, later {late / 2**20:.1f} MiB ({100 * g:+.2f} %)")
+    for fault in faults:
+        print(f"FAULT: {fault}")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
