@@ -102,9 +102,7 @@ def tree(curve: Curve, group: int, blocks: tuple[int, int] | None = None) -> Tre
     )
 
 
-def msm(
-    curve: Curve, group: int, blocks: int | None = None, tree_blocks: tuple[int, int] | None = None
-) -> MsmPrograms:
+def msm(curve: Curve, group: int, blocks: int | None = None, tree_blocks: tuple[int, int] | None = None) -> MsmPrograms:
     """``blocks``: resident blocks a multiprocessor of the accumulation, ``tree_blocks``: as in `tree`; None for what
     was best on an H200."""
     name = _cpp_curve(curve)
