@@ -137,12 +137,11 @@ class Gate:
 
     def plan(self, work: Work, mode: Mode) -> PartitionPlan:
         """The plan where nothing is on the device yet."""
-        return plan_partition(work, mode, self._device, page_locks=self._device.info.page_locks)
+        return plan_partition(work, mode, self._device)
 
     def most(self, work: Work, mode: Mode) -> int:
         """Bytes of one partition at the peak, the first one or a later one."""
-        steady = steady_plan(work, mode, self._device, page_locks=self._device.info.page_locks)
-        return max(steady.peak, self.plan(work, mode).peak)
+        return max(steady_plan(work, mode, self._device).peak, self.plan(work, mode).peak)
 
     def capacity(self) -> int:
         """What a partition could have at most at present: other programs hold the rest, and the context."""
@@ -191,7 +190,7 @@ class Gate:
         return None
 
     def _promise(self, stack: ExitStack, turn: Turn, work: Work, mode: Mode, there: There) -> Admitted | None:
-        plan = plan_partition(work, mode, self._device, there, page_locks=self._device.info.page_locks)
+        plan = plan_partition(work, mode, self._device, there)
         reservation = turn.promise(*plan.reservation)
         return None if reservation is None else Admitted(mode, plan, stack.enter_context(reservation))
 

@@ -82,11 +82,7 @@ class Planned:
 
 
 def planned(work: Work, mode: Mode, device: Device) -> Planned:
-    page_locks = device.info.page_locks
-    return Planned(
-        plan_partition(work, mode, device, page_locks=page_locks),
-        steady_plan(work, mode, device, page_locks=page_locks),
-    )
+    return Planned(plan_partition(work, mode, device), steady_plan(work, mode, device))
 
 
 def work_of(path: Path | str, checks: CheckedKeys | None = None) -> Work:

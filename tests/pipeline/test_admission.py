@@ -31,10 +31,7 @@ def plans(settings=PipelineSettings()):  # noqa: B008
     """(first, later) plan of each mode of the circuit on a card."""
     work = Work(KEYS.get(ITEM.path("circuit.zkey")).sizes)
     card = Card(1 << 40)
-    return [
-        (plan_partition(work, mode, card, page_locks=True), steady_plan(work, mode, card, page_locks=True))
-        for mode in modes(settings, "card", work)
-    ]
+    return [(plan_partition(work, mode, card), steady_plan(work, mode, card)) for mode in modes(settings, "card", work)]
 
 
 def worst(pair):

@@ -1,6 +1,6 @@
 """A device that keeps its memory's books as a GPU does, and computes as the CPU does.
 
-Points and matrices are copied to it, where they stay or through two buffers that launches share; the evaluation takes
+Points and matrices are copied to it, where they stay or for one launch; the evaluation takes
 scratch. What its launches take is exactly what `msm_need` and `evaluate_need` say.
 """
 
@@ -60,7 +60,7 @@ class Card(CpuDevice):
     def msm_need(self, curve, group, n, present, *, resident):
         size = curve.g2_bytes if group == 2 else curve.g1_bytes
         scratch = super().msm_need(curve, group, n, present, resident=resident).scratch
-        return Need(scratch, 0, present * size) if resident else Need(scratch, 2 * n * size)
+        return Need(scratch, 0, present * size) if resident else Need(scratch, n * size)
 
     def evaluate_need(self, curve, coefficients, n_vars, domain, *, prepared=False):
         return Need(32 * n_vars if prepared else 320 * coefficients, 0, 0 if prepared else 40 * coefficients)
@@ -101,7 +101,8 @@ class Card(CpuDevice):
             present = int(operation.points.any(axis=1).sum())
             self._keep(self._key(operation.points), present * size, Purpose.SRS, operation.room)
             return super()._run_msm(operation, owner, call)
-        with self.allocate(2 * nbytes, Purpose.SRS, owner):
+        assert operation.sent is None or operation.sent.data.tobytes() == operation.points.tobytes()
+        with self.allocate(0 if operation.sent is not None else nbytes, Purpose.SRS, owner):
             return super()._run_msm(operation, owner, call)
 
     def _keep(self, key, nbytes, purpose, room):
