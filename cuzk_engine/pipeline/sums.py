@@ -97,7 +97,9 @@ class Sums:
         finally:
             for sent in (*self._sent, *(running.sent for running in self._running)):
                 sent.free()
-            for buffer in (*self._converted, *self._results):
+            for result in self._results:
+                result.free()
+            for buffer in self._converted:
                 buffer.free()
 
     @property

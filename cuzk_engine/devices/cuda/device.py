@@ -2,16 +2,17 @@
 
 ``upload`` and ``launch`` enqueue and return. What uses a buffer stands behind the events of what wrote and read it
 before (`CudaBuffer`), whatever streams they are on. MSMs take turns in slots (`slots.py`), so that one is reduced while
-the next one runs; their scratch counts until they are known to be over, at the latest when the compute lock is let go.
+the next one runs; their scratch counts until they are known to be over: one of their events was waited for.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from cupy.cuda import runtime
 
 from cuzk_engine.curves import Curve
 from cuzk_engine.devices import base
-from cuzk_engine.devices.arena import machine_limit
+from cuzk_engine.devices.arena import host_budget
 from cuzk_engine.devices.base import (
     Bytes,
     CancelToken,
@@ -30,8 +31,8 @@ from cuzk_engine.devices.base import (
     Evaluate,
     EventSink,
     HJoin,
+    HostBudget,
     Lease,
-    MemoryUse,
     Msm,
     Need,
     NttTable,
@@ -41,11 +42,11 @@ from cuzk_engine.devices.base import (
     Room,
     StagingBuffer,
 )
-from cuzk_engine.devices.cuda import faults, need
-from cuzk_engine.devices.cuda.card import Card, describe
+from cuzk_engine.devices.cuda import card, faults, need
 from cuzk_engine.devices.cuda.compiling import Progress
 from cuzk_engine.devices.cuda.feeder import is_pinned
 from cuzk_engine.devices.cuda.loader import Loader, own_reservation
+from cuzk_engine.devices.cuda.locker import CudaLocker
 from cuzk_engine.devices.cuda.memory import Arena, CudaBuffer, LedgerAllocator, Memory
 from cuzk_engine.devices.cuda.module import Kernels
 from cuzk_engine.devices.cuda.need import FR_BYTES
@@ -53,13 +54,13 @@ from cuzk_engine.devices.cuda.nvrtc import NvrtcError
 from cuzk_engine.devices.cuda.operations import FACTOR_BYTES, Operations
 from cuzk_engine.devices.cuda.resident import Residents
 from cuzk_engine.devices.cuda.slots import HIGHEST, PARALLEL, Place, Slot, Slots
-from cuzk_engine.devices.cuda.staging import CudaLocker, HostStaging, OwnStaging
 from cuzk_engine.devices.cuda.timeline import CudaEvent, Timeline, msm_spans
 from cuzk_engine.devices.cuda.vectors import Matrices
+from cuzk_engine.devices.host import HostMemory
 from cuzk_engine.devices.ledger import Ledger, LedgerDevice
 from cuzk_engine.devices.lock import ComputeLock
 from cuzk_engine.errors import CuzkError, DeviceLostError
-from cuzk_engine.events import Holding, Incident, Kind, Lane, OtherProcess, Purpose
+from cuzk_engine.events import Incident, Kind, Lane, OtherProcess, Purpose
 
 log = logging.getLogger(__name__)
 
@@ -67,13 +68,14 @@ ADVICE: Final = "prove on a card with more memory, or on the CPU (--device cpu)"
 _NOBODY: Final = Owner()
 _LEAST_MARGIN: Final = 256 << 20  # for the kernels' code and stacks, which come later
 _MARGIN_SHARE: Final = 256
+_LISTED_NS: Final = 10**9  # for which a list of other programs serves
 _TO_DEVICE, _TO_HOST = 1, 2
 
 
 class CudaDevice(LedgerDevice):
     """Card ``number`` as the driver counts. ``cache``: the folder of compiled kernels. ``limit``: bytes to use at most,
-    besides the context's. ``host``: where host memory to stage from is taken, None for plain memory. ``parallel``: MSMs
-    under way at a time. ``progress`` hears of kernels that have to be compiled, in the thread that launches."""
+    besides the context's. ``host``: the host's memory, None for one of its own. ``parallel``: MSMs under way at a time.
+    ``progress`` hears of kernels that have to be compiled, in the thread that launches."""
 
     def __init__(
         self,
@@ -81,7 +83,7 @@ class CudaDevice(LedgerDevice):
         cache: Path,
         sink: EventSink | None = None,
         limit: int | None = None,
-        host: HostStaging | None = None,
+        host: HostMemory | None = None,
         parallel: int = PARALLEL,
         progress: Progress | None = None,
     ) -> None:
@@ -90,33 +92,36 @@ class CudaDevice(LedgerDevice):
         self._closed = False
         self._launching = threading.RLock()
         self._uploading = threading.Lock()
+        self._host, self._owns_host = host or HostMemory(host_budget().nbytes, sink, device=self._id), host is None
+        self._listed: tuple[OtherProcess, ...] | None = None
+        self._listed_ns = 0
         with self._guard():
-            self._card = Card(cupy.cuda.Device(number).pci_bus_id)
-            before = self._card.free_bytes()
+            self._card = card.view(number)
+            before = self._card.memory()
             runtime.free(0)  # creates the context
             self._compute = cupy.cuda.Stream(non_blocking=True, priority=HIGHEST)
             self._h2d, self._d2h = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
             free, total = (int(x) for x in runtime.memGetInfo())
-            self._own = max(0, before - free) if before is not None else 0
+            self._own = max(0, before.free - free) if before is not None else 0
             self._margin = max(_LEAST_MARGIN, total // _MARGIN_SHARE)
             fixed = self._own + self._margin
             capacity = free + self._own if limit is None else min(free + self._own, limit + fixed + FACTOR_BYTES)
-            self._ledger = Ledger(self._id, capacity, sink, ADVICE)
+            self._ledger = Ledger(self._id, capacity, sink, ADVICE, self._available)
             self._context = self._ledger.take(fixed, Purpose.CONTEXT, _NOBODY)
+            self._budget = need.msm_budget(capacity - fixed, parallel)
             self._lock = ComputeLock(self._id, sink)
             self._memory = Memory(number, self._ledger, self._guard, sink)
             self._timeline = Timeline(self._id, sink)
             self._slots = Slots(self._memory, parallel)
             self._residents = Residents()
-            self._ledger.add_reclaimer(self._residents.reclaim)
-            self._host = OwnStaging(Ledger("host", machine_limit().nbytes, sink)) if host is None else host
+            self._ledger.add_reclaimer(self._residents.reclaim, self._residents.idle)
             self._locker = CudaLocker(self._guard)
             self._loader = Loader(self._memory, self._residents, self._timeline, self._guard, self._page_locked)
             kernels = Kernels(cache, self._id, sink, progress)
             self._factors = self._memory.allocate(FACTOR_BYTES, Purpose.CONTEXT, _NOBODY)
             self._operations = Operations(kernels, self._factors)
             source = "free on the card at the start" if limit is None else "given"
-            self._info = describe(number, capacity, source, parallel)
+            self._info = card.describe(number, capacity, source, parallel)
 
     @property
     def info(self) -> DeviceInfo:
@@ -138,6 +143,9 @@ class CudaDevice(LedgerDevice):
         flat = source.reshape(-1).view(np.uint8)
         if flat.size > buffer.nbytes:
             raise ValueError(f"{flat.size} bytes do not fit into a buffer of {buffer.nbytes}")
+        if kind == Kind.UPLOAD_SRS:
+            rows = source.reshape(len(source), -1).view(np.uint8)
+            return CudaEvent(self._loader.load(buffer, rows, owner), self._timeline, self._guard, rows)
         with self._guard(), self._uploading:
             stream = self._h2d
             buffer.before_write(stream)
@@ -223,7 +231,7 @@ class CudaDevice(LedgerDevice):
                 )
 
     def msm_need(self, curve: Curve, group: int, n: int, present: int, *, resident: bool) -> Need:
-        return need.msm_need(curve, group, n, present, resident=resident)
+        return need.msm_need(curve, group, n, present, self._budget, resident=resident)
 
     def evaluate_need(
         self, curve: Curve, coefficients: int, n_vars: int, domain: int, *, prepared: bool = False
@@ -233,57 +241,40 @@ class CudaDevice(LedgerDevice):
     def lease(self, sources: Sequence[Bytes]) -> Lease:
         return self._residents.lease(sources)
 
+    def evict(self, sources: Sequence[Bytes]) -> int:
+        return self._residents.evict(sources)
+
+    @property
+    def host(self) -> HostBudget:
+        return self._host
+
     def staging(self, nbytes: int, purpose: Purpose, owner: Owner, *, pinned: bool) -> StagingBuffer:
         self._check_open()
         return self._host.staging(nbytes, purpose, owner, self._locker if pinned else None)
 
-    def scratch_bytes(self, operation_type: type[Any], curve: Curve, group: int, n: int) -> int:
-        if operation_type is Msm:
-            points = n * need.point_bytes(curve, group)  # where they are not resident
-            return self._slots.parallel * (need.msm_arena_bytes(curve, group, n) + points)
-        whole = need.evaluate_need(n, n, n)
-        return whole.scratch + whole.stay
-
     def table_bytes(self, curve: Curve, log_n: int) -> int:
         return need.table_bytes(log_n)
 
-    @contextmanager
-    def compute_lock(self, owner: Owner, cancel: CancelToken) -> Iterator[None]:
-        """When it is let go, all MSMs are over and their scratch was given back."""
-        with self._lock.hold(owner, cancel):
-            try:
-                yield
-            finally:
-                self._settle()
-
-    def memory(self) -> MemoryUse:
-        return self._ledger.use()
+    def compute_lock(self, owner: Owner, cancel: CancelToken) -> AbstractContextManager[None]:
+        return self._lock.hold(owner, cancel)
 
     def room(self) -> Room:
         """Other programs' memory comes from the driver: the engine's own is known, the rest of what is not free is
         theirs."""
         self._residents.purge()
-        with self._guard():
-            free, total = (int(x) for x in runtime.memGetInfo())
-            handed_out, reserved = self._memory.pool_use()
-        used = self._ledger.use().used
-        # The ledger counts the margin as used; physically it is part of what is free.
-        capacity = used + max(0, free + reserved - handed_out - self._margin)
-        listed = self._listed(reserved)
-        if listed is None or any(row.bytes is None for row in listed):
-            others = max(0, total - free - self._own - reserved)
+        free, total, ours = self._physical()
+        if time.monotonic_ns() - self._listed_ns > _LISTED_NS:
+            self._list(ours)
+        found = self._listed
+        if found is None or any(row.bytes is None for row in found):
+            others = max(0, total - free - ours)
         else:
-            others = sum(row.bytes or 0 for row in listed)
-        return Room(min(self._info.capacity, capacity), used, self._residents.idle(), others, self._margin)
-
-    def holdings(self) -> tuple[Holding, ...]:
-        held = [Holding(str(purpose), worker, job, n) for (purpose, worker, job), n in self._ledger.holders().items()]
-        return tuple(sorted(held, key=lambda h: (-h.bytes, h.purpose, h.worker, h.job)))
+            others = sum(row.bytes or 0 for row in found)
+        available = min(self._info.capacity, free + ours)
+        return Room(available, self._ledger.use().used, self._ledger.idle(), others, self._margin)
 
     def others(self) -> tuple[OtherProcess, ...]:
-        with self._guard():
-            _, reserved = self._memory.pool_use()
-        return self._listed(reserved) or ()
+        return self._list(self._physical()[2]) or ()
 
     def pool_use(self) -> tuple[int, int]:
         """Bytes handed out by the driver's pool, and kept by it."""
@@ -313,6 +304,9 @@ class CudaDevice(LedgerDevice):
             log.debug("%s was lost before it was closed", self._id)
         finally:
             self._loader.close()
+            self._host.release(self._locker)
+            if self._owns_host:
+                self._host.close()
             self._card.close()
             self._ledger.give_back(self._context)
 
@@ -336,25 +330,35 @@ class CudaDevice(LedgerDevice):
                 raise
             if isinstance(translated, DeviceLostError):
                 self._lost = translated
+                self._slots.abandon()
                 if self._sink is not None:
                     self._sink(Incident(time.monotonic_ns(), self._id, "device-lost", "", str(translated)))
             raise translated from error
 
     def _settle(self) -> None:
-        """Waits for the MSMs under way and gives their scratch back. A lost device's is given back, too."""
-        try:
-            with self._guard():
-                self._slots.settle()
-        except CuzkError:
-            log.debug("%s: MSMs did not end", self._id)
-            self._slots.abandon()
+        """Waits for the MSMs under way and gives their scratch back."""
+        with contextlib.suppress(CuzkError), self._guard():
+            self._slots.settle()
 
     def _page_locked(self, nbytes: int) -> StagingBuffer:
         """For as long as the device is open."""
         return self.staging(nbytes, Purpose.SRS, _NOBODY, pinned=True)
 
-    def _listed(self, reserved: int) -> tuple[OtherProcess, ...] | None:
-        return self._card.others(self._own + reserved)
+    def _available(self) -> int:
+        """For the ledger: what other programs leave."""
+        free, _, ours = self._physical()
+        return free + ours
+
+    def _list(self, ours: int) -> tuple[OtherProcess, ...] | None:
+        self._listed, self._listed_ns = card.others(self._card, ours), time.monotonic_ns()
+        return self._listed
+
+    def _physical(self) -> tuple[int, int, int]:
+        """Bytes that are free on the card, all of it, and what the engine has of it."""
+        with self._guard():
+            free, total = (int(x) for x in runtime.memGetInfo())
+            _, reserved = self._memory.pool_use()
+        return free, total, self._own + reserved
 
     @contextmanager
     def _computing(
@@ -401,27 +405,30 @@ class CudaDevice(LedgerDevice):
             raise ValueError(f"{len(operation.points)} points for {n} scalars")
         scalars = _own(operation.scalars, (operation.offset + n) * FR_BYTES)
         result = _own(operation.result, need.point_bytes(curve, group))
+        sent = None if operation.sent is None else _own(operation.sent, int(operation.points.nbytes))
         with self._guard(), self._slots.next() as (slot, place), ExitStack() as stack:
-            points = stack.enter_context(self._loader.points(operation, slot, owner)) if n else None
-            nbytes = 0
-            if points is not None and points.count:
-                nbytes = need.msm_arena_bytes(curve, group, points.count, picked=points.index is not None)
+            points = stack.enter_context(self._loader.points(operation, sent, slot, owner)) if n else None
+            count = 0 if points is None else points.count
+            picked = points is not None and points.index is not None
+            nbytes = need.msm_arena_bytes(curve, group, count, self._budget, picked=picked) if count else 0
+            form = need.msm_form(curve, group, count, self._budget)
             stack.enter_context(self._launching)
-            scratch = slot.block(nbytes, Purpose.MSM, owner)
+            scratch = slot.scratch(nbytes, owner)
             arena = Arena(self._memory, scratch, place.stream)
             reads = [scalars, *([] if points is None else [points.block])]
             marks: list[tuple[str, Any]] = []
             try:
                 with place.stream, cupy.cuda.using_allocator(arena.allocate):
                     begin = self._begin_msm(slot, place, after, [*reads, scratch], result)
-                    self._operations.msm(operation, points, scalars, result, marks, place)
+                    self._operations.msm(operation, points, scalars, result, marks, form, place.streams)
                     end = place.stream.record(cupy.cuda.Event(block=True))
             except BaseException:
                 runtime.deviceSynchronize()  # what was launched may be on any of the place's streams
-                for buffer in arena.besides:
-                    buffer.free()
                 raise
-            slot.ended(place.stream, end, arena.besides)
+            finally:
+                for buffer in arena.besides:
+                    slot.keep(buffer)
+            slot.ended(place.stream, end)
             for buffer in reads:
                 buffer.was_read(place.stream, end)
             result.was_written(end)

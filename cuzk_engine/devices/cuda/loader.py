@@ -52,8 +52,9 @@ class Loader:
         self._feeder.close()
 
     @contextmanager
-    def points(self, operation: Msm, slot: Slot, owner: Owner) -> Iterator[Points]:
-        """The points on the device: resident where they can be, else in the slot, for this launch alone."""
+    def points(self, operation: Msm, sent: CudaBuffer | None, slot: Slot, owner: Owner) -> Iterator[Points]:
+        """The points on the device: resident where they can be, else in ``sent``, or in ``slot`` for this launch
+        alone."""
         data = operation.points
         size, room = need.point_bytes(operation.curve, operation.group), own_reservation(operation.room)
 
@@ -74,9 +75,11 @@ class Loader:
                 if resident is not None:
                     yield resident
                     return
-        block = slot.block(int(data.nbytes), Purpose.SRS, owner)
-        self.load(block, data, owner)
-        yield points_in(block, size, len(data), picked=False)
+        if sent is None:
+            sent = self._memory.allocate(int(data.nbytes), Purpose.SRS, owner)
+            slot.keep(sent)
+            self.load(sent, data, owner)
+        yield points_in(sent, size, len(data), picked=False)
 
     @contextmanager
     def parts(self, data: Bytes, stream: Any, owner: Owner) -> Iterator[Callable[[], Iterator[tuple[int, Any]]]]:
@@ -97,9 +100,9 @@ class Loader:
 
             yield parts
 
-    def load(self, target: CudaBuffer, rows: Bytes, owner: Owner, numbers: Numbers | None = None) -> None:
+    def load(self, target: CudaBuffer, rows: Bytes, owner: Owner, numbers: Numbers | None = None) -> Any:
         """Rows of the key to the start of ``target``, or those of them with these ``numbers`` and the numbers behind
-        them; one span. Returns when pageable rows were read."""
+        them; one span. Returns the event of its end, when pageable rows were read."""
         stream = self._stream
         with self._guard():
             target.before_write(stream)
@@ -113,3 +116,4 @@ class Loader:
             end.record(stream)
             target.was_written(end)
             self._timeline.add(begin, end, Lane.H2D, Kind.UPLOAD_SRS, owner, nbytes, pinned, rows)
+        return end

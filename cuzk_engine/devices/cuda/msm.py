@@ -56,13 +56,21 @@ class _WorkSet:
         return self._block.data + offset
 
 
+class Streams:
+    """Of an MSM: ``front`` sorts, ``filling`` fill buckets, ``back`` reduces. CUDA takes a priority out of its range as
+    the nearest one in it."""
+
+    def __init__(self, priority: int = -5, filling: int = -4) -> None:
+        self.front, self.back = (cupy.cuda.Stream(non_blocking=True, priority=min(priority, 0)) for _ in range(2))
+        self.filling = [cupy.cuda.Stream(non_blocking=True, priority=min(filling, 0)) for _ in range(2)]
+
+
 class Msm:
     """Sums of scalars times points of one group of one curve. Keeps no arrays between calls: memory comes from CuPy's
     allocator.
 
     ``blocks``: resident blocks a multiprocessor, of the XYZZ additions and of the two passes of a round of affine ones;
-    None for what was best on an H200. ``priority``: of the streams that sort and reduce; those that fill buckets come
-    after them.
+    None for what was best on an H200.
     """
 
     def __init__(
@@ -72,7 +80,6 @@ class Msm:
         group: int,
         blocks: int | None = None,
         tree_blocks: tuple[int, int] | None = None,
-        priority: int = -5,
     ) -> None:
         self._kernels, self.curve, self.group = kernels, curve, group
         self._lanes = group
@@ -83,9 +90,7 @@ class Msm:
         self._accumulate, self._merge, self._fold = names.accumulate, names.merge, names.fold
         self._bits, self._finish, self._fixed, self._affine = names.bits, names.finish, names.fixed, names.affine
         self._tree = Tree(kernels, names.tree, curve.n8q)
-        # CUDA takes a priority out of its range as the nearest one in it.
-        self._front, self._back = (cupy.cuda.Stream(non_blocking=True, priority=priority) for _ in range(2))
-        self._filling = [cupy.cuda.Stream(non_blocking=True, priority=min(priority + 1, 0)) for _ in range(2)]
+        self._streams = Streams()
 
     # ---- the phases ----
 
@@ -231,13 +236,15 @@ class Msm:
         form: Shape | None = None,
         reversed_bits: int = 0,
         marks: list[tuple[str, Any]] | None = None,
+        streams: Streams | None = None,
     ) -> Any:
         """Enqueues the MSM; returns the sum in XYZZ coordinates, Montgomery form, on the device.
 
         ``points``: affine, Montgomery form, infinity all zero; ``scalars``: (n, 4) uint64, plain, below r. With
         ``reversed_bits`` = log n, scalar i belongs to the point whose index is i's bit reversal. ``marks`` receives
-        the phases' names with events at their ends.
+        the phases' names with events at their ends. ``streams``: None for its own.
         """
+        streams = streams or self._streams
         n = scalars.shape[0]
         if n == 0:
             return cupy.zeros(self.sum_bytes, dtype=np.uint8)
@@ -246,14 +253,14 @@ class Msm:
         caller = cupy.cuda.get_current_stream()
         out = cupy.empty(self.sum_bytes, dtype=np.uint8)
         sets = [_WorkSet(part_bytes(form, self.sum_bytes)) for _ in range(form.work_sets)]
-        self._front.wait_event(caller.record(_event()))
+        streams.front.wait_event(caller.record(_event()))
         before = None
         for number, (first, count) in enumerate(form.groups()):
             work = sets[number % len(sets)]
             work.used = 0
             with cupy.cuda.using_allocator(work.allocate):
                 part = form.part(count)
-                with self._front as front:
+                with streams.front as front:
                     if work.over is not None:
                         front.wait_event(work.over)
                     digits = self.digits(scalars, part, form, first)
@@ -261,11 +268,11 @@ class Msm:
                     sums = cupy.empty((part.buckets + part.slots) * self.sum_bytes, dtype=np.uint8)
                     tasks, totals, classes, groups = self.tasks(begin, end, part, sums)
                     marks.append(("sort", front.record()))
-                with self._filling[number % 2] as filling:
+                with streams.filling[number % 2] as filling:
                     filling.wait_event(marks[-1][1])
                     self.accumulate(tasks, totals, classes, groups, values, points, part, sums)
                     marks.append(("accumulate", filling.record()))
-                with self._back as back:
+                with streams.back as back:
                     back.wait_event(marks[-1][1])
                     windows = self.reduce(sums, part)
                     marks.append(("reduce", back.record()))

@@ -20,10 +20,10 @@ from cuzk_engine.devices.cuda import fields, programs
 from cuzk_engine.devices.cuda.memory import CudaBuffer
 from cuzk_engine.devices.cuda.module import Kernels
 from cuzk_engine.devices.cuda.msm import Msm as MsmKernels
+from cuzk_engine.devices.cuda.msm import Streams
 from cuzk_engine.devices.cuda.need import FR_BYTES, point_bytes
 from cuzk_engine.devices.cuda.ntt import Ntt, coset_shift, to_limbs
-from cuzk_engine.devices.cuda.shape import table_rows
-from cuzk_engine.devices.cuda.slots import Place
+from cuzk_engine.devices.cuda.shape import Shape, table_rows
 from cuzk_engine.devices.cuda.vectors import Matrices, Sections, Vectors
 
 _FACTORS: Final = 64  # pairs that are kept
@@ -54,7 +54,7 @@ class Operations:
         self._kernels = kernels
         self._factors = factors
         self._known: dict[tuple[int, int], int] = {}  # pairs of factors to their places
-        self._msms: dict[tuple[str, int, int], MsmKernels] = {}
+        self._msms: dict[tuple[str, int], MsmKernels] = {}
         self._vectors: dict[str, Vectors] = {}
         self._prepared: set[str] = set()
 
@@ -66,13 +66,10 @@ class Operations:
         self._kernels.prepare(programs.for_proof(curve), owner, check)
         self._prepared.add(curve.name)
 
-    def msm_kernels(self, curve: Curve, group: int, place: Place) -> MsmKernels:
-        """Those of the place, with streams of its priority. The reduction of an MSM runs beside the next one; only the
-        last one has to be cut into groups for something to run beside it."""
-        key = (curve.name, group, place.number)
+    def msm_kernels(self, curve: Curve, group: int) -> MsmKernels:
+        key = (curve.name, group)
         if key not in self._msms:
-            groups = None if place.is_last else 1
-            self._msms[key] = MsmKernels(self._kernels, curve, group, groups=groups, priority=place.priority)
+            self._msms[key] = MsmKernels(self._kernels, curve, group)
         return self._msms[key]
 
     def vectors(self, curve: Curve) -> Vectors:
@@ -159,7 +156,8 @@ class Operations:
         scalars: CudaBuffer,
         result: CudaBuffer,
         marks: list[tuple[str, Any]],
-        place: Place,
+        form: Shape,
+        streams: Streams,
     ) -> None:
         curve, n = operation.curve, operation.n
         if points is None or points.count == 0:
@@ -172,12 +170,12 @@ class Operations:
                 raise ValueError("part of a vector in bit-reversed order")
         if scalars.pending != 1:
             raise ValueError("scalars that lack a factor")
-        kernels = self.msm_kernels(curve, operation.group, place)
+        kernels = self.msm_kernels(curve, operation.group)
         view = scalars.array((n, 4), np.uint64, operation.offset * FR_BYTES)
         if points.index is not None:
             view = self.vectors(curve).gather(view, points.index, reversed_bits)
             reversed_bits = 0
-        total = kernels.run(points.array, view, reversed_bits=reversed_bits, marks=marks)
+        total = kernels.run(points.array, view, form, reversed_bits, marks, streams)
         kernels.write_affine(total, result.array((point_bytes(curve, operation.group),), np.uint8))
 
     # ---- rows ----

@@ -98,6 +98,17 @@ class Residents:
             nbytes = sum(entry.buffer.nbytes for (_, key), entry in self._entries.items() if key in wanted)
         return Lease(self, keys, nbytes)
 
+    def evict(self, sources: Iterable[Bytes]) -> int:
+        """Frees what was made of these bytes, or of parts of them, and nobody uses; returns how many bytes."""
+        ranges = [_key(data) for data in sources if data.size]
+        with self._lock:
+            chosen = [
+                key
+                for key in self._free_ones()
+                if any(start <= key[1][0] and sum(key[1]) <= start + size for start, size in ranges)
+            ]
+            return self.purge() + sum(self._drop(key) for key in chosen if key in self._entries)
+
     def idle(self) -> int:
         """Bytes that ``reclaim`` could free."""
         with self._lock:

@@ -1,8 +1,8 @@
 """Where the MSMs of a proof run: a few under way at a time, so that one is reduced while the next one fills the card.
 
 Each launch takes a *slot*, the memory of one MSM, in turn: what comes next in a slot stands behind what runs in it. And
-it takes a *place*, streams of one priority: those that were launched earlier come first, and what they leave free goes
-to the later ones. Places start again when nothing is under way.
+it takes a *place*, streams of one priority: those that were launched earlier fill the card first, and what they leave
+free goes to the later ones. Places start again when nothing is under way.
 
     slot    0 1 0 1 0      memory, counted until its MSM is known to be over
     place   0 1 2 3 4      priority falls
@@ -19,33 +19,31 @@ import cupy
 
 from cuzk_engine.devices.base import Owner
 from cuzk_engine.devices.cuda.memory import CudaBuffer, Memory
+from cuzk_engine.devices.cuda.msm import Streams
 from cuzk_engine.events import Purpose
 
 PARALLEL: Final = 2
-"""MSMs under way at a time. The plan counts the scratch of so many."""
+"""MSMs under way at a time."""
 PLACES: Final = 5  # the MSMs of a proof
 HIGHEST: Final = -5  # CUDA takes a priority out of its range as the nearest one in it
 
 
 class Place:
-    """Streams of one priority. ``stream``: what an MSM starts with and what joins it, short and waiting for memory
-    rather than for arithmetic, so first everywhere."""
+    """Streams of an MSM. ``stream``: what it starts with and what joins it."""
 
-    def __init__(self, number: int, *, alone: bool = False) -> None:
-        self.number = number
-        self.priority = HIGHEST if alone else HIGHEST + number
-        self.is_last = alone or number == PLACES - 1  # nothing runs beside its reduction
-        self.stream: Any = cupy.cuda.Stream(non_blocking=True, priority=HIGHEST)
+    def __init__(self, number: int) -> None:
+        # Sorts and reductions are short, and others wait for them: first everywhere.
+        self.streams = Streams(HIGHEST, HIGHEST + 1 + number)
+        self.stream: Any = self.streams.front
 
 
 class Slot:
-    """The memory of one MSM at a time: scratch, and points that travel for it."""
+    """The memory of one MSM at a time."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
         self._stream: Any = cupy.cuda.Stream(non_blocking=True)
-        self._blocks: dict[Purpose, CudaBuffer] = {}
-        self._besides: list[CudaBuffer] = []
+        self._buffers: list[CudaBuffer] = []
         self.last: Any = None  # the end of what was launched
         self.taken = False
 
@@ -53,29 +51,25 @@ class Slot:
     def is_over(self) -> bool:
         return not self.taken and (self.last is None or bool(self.last.done))
 
-    def block(self, nbytes: int, purpose: Purpose, owner: Owner) -> CudaBuffer:
-        """At least ``nbytes`` until the MSM is over: the ones of the MSM before where they are enough and the same
-        owner's. What uses them stands behind ``last``."""
-        block = self._blocks.get(purpose)
-        if block is None or block.nbytes < nbytes or block.owner != owner:
-            if block is not None:
-                del self._blocks[purpose]
-                block.free()
-            block = self._blocks[purpose] = self._memory.scratch(nbytes, purpose, owner, self._stream)
+    def scratch(self, nbytes: int, owner: Owner) -> CudaBuffer:
+        block = self._memory.scratch(nbytes, Purpose.MSM, owner, self._stream)
+        self.keep(block)
         return block
 
-    def ended(self, stream: Any, event: Any, besides: list[CudaBuffer]) -> None:
+    def keep(self, buffer: CudaBuffer) -> None:
+        """It is the MSM's alone, and goes with it."""
+        self._buffers.append(buffer)
+
+    def ended(self, stream: Any, event: Any) -> None:
         """``event`` ends the MSM, on ``stream``."""
-        for block in (*self._blocks.values(), *besides):
-            block.was_read(stream, event)
-        self._besides += besides
+        for buffer in self._buffers:
+            buffer.was_read(stream, event)
         self.last = event
 
     def give_back(self) -> None:
-        blocks = (*self._blocks.values(), *self._besides)
-        self._blocks, self._besides = {}, []
-        for block in blocks:
-            block.free()
+        buffers, self._buffers = self._buffers, []
+        for buffer in buffers:
+            buffer.free()
 
 
 class Slots:
@@ -85,12 +79,8 @@ class Slots:
     def __init__(self, memory: Memory, parallel: int = PARALLEL) -> None:
         self._lock = threading.RLock()
         self._slots = [Slot(memory) for _ in range(parallel)]
-        self._places = [Place(k, alone=parallel == 1) for k in range(PLACES)]
+        self._places = [Place(k) for k in range(PLACES if parallel > 1 else 1)]
         self._turn = self._place = 0
-
-    @property
-    def parallel(self) -> int:
-        return len(self._slots)
 
     @contextmanager
     def next(self) -> Iterator[tuple[Slot, Place]]:
@@ -102,6 +92,7 @@ class Slots:
             self._turn = (self._turn + 1) % len(self._slots)
             self._place = (self._place + 1) % len(self._places)
             slot.taken = True
+            slot.give_back()  # what comes stands behind what was there
         try:
             yield slot, place
         finally:

@@ -25,14 +25,15 @@ _DEPENDENT = (
     "feeder",
     "fields",
     "loader",
+    "locker",
     "memory",
     "module",
     "msm",
     "ntt",
     "operations",
     "slots",
-    "staging",
     "timeline",
+    "tree",
     "vectors",
 )
 
@@ -91,7 +92,9 @@ class CpuOperations:
 
         self._put(work, (b, c), (a,))
 
-    def msm(self, operation: Any, points: Any, scalars: Any, result: Any, marks: list[Any], place: Any) -> None:
+    def msm(
+        self, operation: Any, points: Any, scalars: Any, result: Any, marks: list[Any], form: Any, streams: Any
+    ) -> None:
         curve, group = operation.curve, Group(operation.group)
         size = curve.g2_bytes if group is Group.G2 else curve.g1_bytes
         view = scalars.array((operation.n, 32), np.uint8, 32 * operation.offset)
@@ -113,8 +116,9 @@ class CpuOperations:
             out[:] = sums
 
         self._put(work, reads, (result,))
-        marks.append(("sort", place.stream.record()))
-        marks.append(("accumulate", place.stream.record()))
+        assert form.n == n
+        marks.append(("sort", streams.front.record()))
+        marks.append(("accumulate", streams.front.record()))
 
     def prepare_matrices(self, curve: Any, parts: Any, n: int, domain: int, n_vars: int, allocate: Any) -> Any:
         section = np.empty((n, 44), np.uint8)
