@@ -18,11 +18,11 @@ ALL = [
 ]
 
 
-@pytest.mark.parametrize("make", [lambda sink: None, lambda sink: Card(GIB, sink)], ids=["cpu", "card"])
+@pytest.mark.parametrize("make", [lambda: None, lambda: Card(GIB, parallel=2)], ids=["cpu", "card"])
 @pytest.mark.parametrize("curve", ["bn128", "bls12381"])
 def test_all_modes_make_the_same_proof(curve, make):
     item, proofs = case(curve, "chain_252"), {}
-    bench = Bench(device=make(None), randomness=lambda bound: bound // 3)
+    bench = Bench(device=make(), randomness=lambda bound: bound // 3)
     for settings in ALL:
         outcome = bench.prove(item, settings)
         mode = outcome.mode

@@ -34,10 +34,11 @@ def shown(settings):
 
 
 @pytest.mark.parametrize("settings", MODES, ids=shown)
-@pytest.mark.parametrize("device", ["cpu", "card"])
+@pytest.mark.parametrize("device", ["cpu", "card", "parallel"])
 def test_plan_is_true(device, settings):
     for item, slack in CIRCUITS:
-        bench = Bench(device=Card(GIB, context=12345) if device == "card" else None)
+        parallel = 2 if device == "parallel" else 1
+        bench = Bench(device=None if device == "cpu" else Card(GIB, context=12345, parallel=parallel))
         for _ in range(2):
             assert_plan_is_true(bench.device, lambda bench=bench, item=item: bench.prove(item, settings), slack)
 

@@ -87,13 +87,14 @@ JOBS = st.lists(st.tuples(st.sampled_from(ITEMS), SETTINGS, st.none() | st.integ
     share=st.floats(0.3, 3),
     faults=st.dictionaries(st.integers(0, 150), st.sampled_from(["memory", "driver"]), max_size=4),
     others=st.sampled_from([0, 0, 0.3]),
+    parallel=st.integers(1, 2),
 )
-def test_any_schedule_ends_and_leaves_nothing(keys, jobs, workers, share, faults, others):
+def test_any_schedule_ends_and_leaves_nothing(keys, jobs, workers, share, faults, others, parallel):
     needed = 0
     for item, settings, _ in jobs:
-        work, bare = Work(keys.get(item.path("circuit.zkey")).sizes), Card(1 << 40)
+        work, bare = Work(keys.get(item.path("circuit.zkey")).sizes), Card(1 << 40, parallel=parallel)
         needed = max(needed, steady_plan(work, modes(settings, "card", work)[-1], bare).peak)
-    device = FaultyCard(max(1, int(needed * share)), faults)
+    device = FaultyCard(max(1, int(needed * share)), faults, parallel=parallel)
     device.taken_by_others = int(device.info.capacity * others)
     runner = Runner(device, keys)
     ended = run(runner, jobs, workers, device)

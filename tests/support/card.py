@@ -1,7 +1,8 @@
 """A device that keeps its memory's books as a GPU does, and computes as the CPU does.
 
-Points and matrices are copied to it, where they stay or for one launch; the evaluation takes
-scratch. What its launches take is exactly what `msm_need` and `evaluate_need` say.
+Points and matrices are copied to it, where they stay or travel for a launch; the evaluation takes scratch. What its
+launches take is exactly what `msm_need` and `evaluate_need` say, until their events were waited for where several are
+under way at a time.
 """
 
 from __future__ import annotations
@@ -42,15 +43,31 @@ class Lease:
         self.release()
 
 
+class UnderWay:
+    """The event of an MSM that counts as running until it is waited for."""
+
+    def __init__(self, memory):
+        self._memory = memory
+
+    def wait(self):
+        self._memory.free()
+
+    def done(self):
+        return False
+
+
 class Card(CpuDevice):
     """``others``: bytes that another program holds, which may change."""
 
-    def __init__(self, capacity, sink=None, context=0, page_locks=True):
+    def __init__(self, capacity, sink=None, context=0, page_locks=True, parallel=1):
         super().__init__(Capacity(capacity, "given"), sink)
         self.guard = threading.RLock()
         self.resident, self.users = {}, {}
         self.taken_by_others = 0
-        self._info = replace(self._info, id="cpu", kind="card", inert_settings=(), page_locks=page_locks)
+        self._info = replace(
+            self._info, id="cpu", kind="card", inert_settings=(), page_locks=page_locks,
+            parallel_launches=parallel,
+        )  # fmt: skip
         self.asked = 0
         self._ledger._ceiling = self._available
         self._ledger.add_reclaimer(self._reclaim_residents, self._idle_residents)
@@ -81,6 +98,17 @@ class Card(CpuDevice):
 
     def drop_residents(self):
         self._reclaim_residents(1 << 62)
+
+    def launch(self, operation, owner, cancel, after=None):
+        done = super().launch(operation, owner, cancel, after)
+        if not isinstance(operation, Msm) or self._info.parallel_launches == 1:
+            return done
+        n, size = operation.points.shape
+        scratch = CpuDevice.msm_need(self, operation.curve, operation.group, n, n, resident=True).scratch
+        travelled = 0 if self._key(operation.points) in self.resident else n * size
+        travelled = 0 if operation.sent is not None else travelled
+        event = UnderWay(HostBuffer.allocate(self._ledger, scratch + travelled, Purpose.MSM, owner))
+        return event
 
     def _run(self, operation, owner, call):
         if isinstance(operation, Evaluate):
