@@ -36,6 +36,7 @@ _BROKEN: Final = {
     999: "NVML fails for an unknown reason (in a container: it may have lost access to the card; restart it)",
 }
 _UNKNOWN: Final = 999
+_FINDERS: Final = ("nvmlDeviceGetHandleByUUID", "nvmlDeviceGetHandleByPciBusId", "nvmlDeviceGetCount")
 _CLASSES: Final = {
     "NVMLError_LibraryNotFound": 12,
     "NVMLError_DriverNotLoaded": 9,
@@ -270,7 +271,7 @@ class Nvml:
                 return None
             if code in _LOST:
                 raise CardLostError(f"NVML says that {_LOST[code]} ({code})") from error
-            if code in _BROKEN and code != _UNKNOWN:
+            if code in _BROKEN and (code != _UNKNOWN or function in _FINDERS):
                 raise NvmlError(describe(error)) from error
             return None
 

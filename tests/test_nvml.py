@@ -69,6 +69,10 @@ def test_a_card_is_found_whatever_its_number_is() -> None:
     assert opened.find("GPU-aaaa", "") is first
     assert opened.find("GPU-unknown", "0000:9A:00.0") is second
     assert opened.find("", "0000:33:00.0") is None
+    library.broken = UNKNOWN  # not the same as a card that is not there
+    with pytest.raises(NvmlError, match="unknown reason"):
+        opened.find("GPU-aaaa", "")
+    library.broken = 0
     instance = FakeCard("MIG-cccc", "")
     library.cards.append(instance)
     assert opened.find("GPU-cccc", "") is instance  # CUDA writes every UUID like that
@@ -122,6 +126,8 @@ def test_a_lost_card_is_told_from_a_broken_library() -> None:
     with pytest.raises(CardLostError, match=rf"the GPU is lost \({LOST}\)"):
         opened.memory(library.cards[0])
     assert opened.memory(library.cards[1]) is not None
+    library.broken = UNKNOWN
+    assert opened.memory(library.cards[1]) is None  # may be of this call alone
     library.broken = 1
     with pytest.raises(NvmlError, match="shut down"):
         opened.memory(library.cards[1])

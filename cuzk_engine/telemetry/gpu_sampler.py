@@ -71,6 +71,7 @@ class GpuSampler:
         self._sample_seconds, self._retry_seconds = sample_seconds, retry_seconds
         self._stalled_ns = int(stalled_seconds * 1e9)
         self._cards: dict[str, CardThread] = {}
+        self._ending: list[CardThread] = []
         self._told: dict[str, str] = {}  # the condition that was last told of, by device
 
     def watch(self, targets: Mapping[str, Target]) -> None:
@@ -79,13 +80,13 @@ class GpuSampler:
             card = self._cards.get(device)
             if card is None or (card.target.uuid, card.target.bus_id) != (target.uuid, target.bus_id):
                 if card is not None:
-                    card.stop()
+                    self._let_go(card)
                 card = CardThread(device, target, self._library, self._sample_seconds, self._retry_seconds)
                 self._cards[device] = card
                 card.start()
             card.target = target
         for device in self._cards.keys() - targets.keys():
-            self._cards.pop(device).stop()
+            self._let_go(self._cards.pop(device))
 
     def collect(self, batch: EventBatch, ledger: Callable[[str], int]) -> None:
         """Adds what was read since the last call. ``ledger``: bytes in use of a device, as its allocations add up.
@@ -112,11 +113,15 @@ class GpuSampler:
 
     def stop(self) -> None:
         """Ends the threads; one that hangs in NVML is left to end with the process."""
-        for card in self._cards.values():
-            card.stop()
-        for card in self._cards.values():
-            card.join(_END_SECONDS)
-        self._cards.clear()
+        self.watch({})
+        end = time.monotonic() + _END_SECONDS
+        for card in self._ending:
+            card.join(max(0.0, end - time.monotonic()))
+        self._ending.clear()
+
+    def _let_go(self, card: CardThread) -> None:
+        card.stop()
+        self._ending = [*(other for other in self._ending if other.is_alive()), card]
 
     def _tell(self, device: str, target: Target, condition: Condition | None, batch: EventBatch) -> None:
         name = f"{device} ({target.uuid or target.bus_id})"
