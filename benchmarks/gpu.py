@@ -164,7 +164,8 @@ KINDS = ("uniform", "80 % 0 or 1", "all equal", "powers of two")
 
 def bench_msm(kernels: TracedKernels, cases: tuple[Case, ...], compare: bool = False, skewed: int = 22) -> None:
     """Milliseconds with points and scalars on the device, result (XYZZ) on the device; results checked. ``compare``:
-    both methods, other numbers of parts, and the kernels' times where nothing runs beside them."""
+    scalars as they are, their halves, the other method, other numbers of parts, and the kernels' times where nothing
+    runs beside them."""
     for curve, group, sizes in cases:
         summer = msm.Msm(kernels, curve, group)
         base = reference.montgomery_bytes(curve, reference.generator(curve, group), group)
@@ -183,7 +184,7 @@ def bench_msm(kernels: TracedKernels, cases: tuple[Case, ...], compare: bool = F
                     right = summer.to_affine(total) == reference.flat(known, group)
                     ms = timed(partial(summer.run, points, scalars, form))
                     gib = msm.scratch_bytes(form, summer.sum_bytes) / 2**30
-                    shown = f"{form.method} c={form.bits} parts={form.parts} {gib:.2f} GiB"
+                    shown = f"{form.method} halves={form.halves} c={form.bits} parts={form.parts} {gib:.2f} GiB"
                     print(f"| {label} | {shown} | {ms:.2f} | {right} |", flush=True)
                     if compare and kind == "uniform":
                         _print_phases(kernels, summer, points, scalars, form, ms)
@@ -193,15 +194,18 @@ def bench_msm(kernels: TracedKernels, cases: tuple[Case, ...], compare: bool = F
 
 
 def _forms(curve: Curve, n: int, group: int, compare: bool) -> list[msm.Shape]:
+    best = msm.shape(curve, n, group)
     if not compare:
-        return [msm.shape(curve, n, group)]
-    return [msm.shape(curve, n, group, method=method) for method in ("xyzz", "affine")]
+        return [best]
+    whole = msm.shape(curve, n, group, halves=1)
+    other = msm.shape(curve, n, group, method="xyzz" if best.method == "affine" else "affine")
+    return [whole, best, other]
 
 
 def _print_phases(
     kernels: TracedKernels, summer: msm.Msm, points: Any, scalars: Any, form: msm.Shape, ms: float
 ) -> None:
-    other = [replace(form, parts=k) for k in (1, 2, 3, 4, 6) if k != form.parts and k <= form.windows]
+    other = [replace(form, parts=k) for k in (1, 2) if k != form.parts and k <= form.windows]
     free = cupy.cuda.runtime.memGetInfo()[0] + cupy.get_default_memory_pool().free_bytes()
     found = {form.parts: ms}
     for cut in other:

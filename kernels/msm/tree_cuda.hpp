@@ -13,6 +13,7 @@
 #pragma once
 #include "../ec/point.hpp"
 #include "../ff/async_copy_cuda.hpp"
+#include "table_cuda.hpp"
 #include "tasks_cuda.hpp"
 
 namespace cuzk {
@@ -125,17 +126,14 @@ struct Gathered {
   using Field = F;
   static constexpr bool first_round = true;
   const uint32_t *list;
-  const char *points;
+  const PointTable &table;
 
   CUZK_INLINE uint32_t entry(uint32_t i) const { return list[i]; }
-  CUZK_INLINE const char *at(uint32_t entry) const {
-    return points + (uint64_t)(entry & 0x7fffffffu) * (2 * F::bytes);
-  }
-  CUZK_INLINE F x(uint32_t entry) const { return F::load(at(entry)); }
-  CUZK_INLINE F y(uint32_t entry) const { return signed_y(F::load(at(entry) + F::bytes), entry); }
+  CUZK_INLINE F x(uint32_t entry) const { return F::load(table.x<F>(entry)); }
+  CUZK_INLINE F y(uint32_t entry) const { return signed_y(F::load(table.y<F>(entry)), entry); }
   static CUZK_INLINE F signed_y(const F &y, uint32_t entry) { return F::select(entry >> 31 != 0, -y, y); }
   CUZK_INLINE void copy(Quad *to, uint32_t entry, bool y) const {
-    const char *p = at(entry) + (y ? F::bytes : 0) + F::component_offset();
+    const char *p = (y ? table.y<F>(entry) : table.x<F>(entry)) + F::component_offset();
 CUZK_UNROLL
     for (uint32_t k = 0; k < Rows<F>::component_quads; k++) copy_quad_async(to + k * Stage<F>::columns, p + 16 * k);
   }

@@ -56,12 +56,12 @@ struct Round {
   Classes classes;
   uint32_t groups, number;  // number of the round, 0 for the first
   const uint32_t *entries;  // first round
-  const char *points;       // first round
+  PointTable table;         // first round
   Quad *rows, *products;    // products: rows, in the first round
 
   CUZK_INLINE Source source(const TreeGroup &group, uint32_t lane) const {
     if constexpr (first_round)
-      return {entries + group.start, points};
+      return {entries + group.start, table};
     else
       return {rows + (uint64_t)group.row * Rows<F>::point_row + lane};
   }

@@ -17,6 +17,10 @@ from cuzk_engine.devices.cuda.ntt import to_limbs
 from cuzk_engine.devices.cuda.shape import Method, part_bytes, scratch_bytes
 from tests.gpu import curve_reference as reference
 
+_LAMBDA = {
+    "bls12_381": 0xD201000000010000**2 - 1,
+    "bn254": 0x30644E72E131A029048B6E193FD84104CC37A73FEC2BC5E9B8CA0B2D36636F23,
+}
 _MSMS: dict[tuple[str, int], msm.Msm] = {}
 
 
@@ -52,8 +56,11 @@ def cut(
     bits: int | None = None,
     longest: int | None = None,
     budget: int | None = None,
+    halves: int = 2,
 ) -> msm.Shape:
-    return msm.shape(summer.curve, n, summer.group, bits=bits, longest=longest, method=method, budget=budget)
+    return msm.shape(
+        summer.curve, n, summer.group, bits=bits, longest=longest, method=method, budget=budget, halves=halves
+    )
 
 
 def check(summer: msm.Msm, scalars: list[int], factors: list[int], form: msm.Shape | None = None) -> None:
@@ -65,6 +72,20 @@ def test_fixed_base(summer: msm.Msm) -> None:
     r = summer.curve.r
     factors = [0, 1, 2, 255, 256, r - 1, r - 2, random.Random(1).randrange(r)]
     assert summer.plain(points_of(summer, factors)) == [expected(summer, k) for k in factors]
+
+
+def test_images_are_multiples(summer: msm.Msm) -> None:
+    """The endomorphism multiplies by a cube root of unity; the same one in both groups, which the digits rely on."""
+    curve, factors = summer.curve, [1, 2, 3, 0]
+    points = points_of(summer, factors)
+    images = cupy.empty(len(factors) * summer.coordinate_bytes, dtype=np.uint8)
+    summer.images(points, cut(summer, len(factors)), images)
+    size = summer.coordinate_bytes
+    table = points.reshape(len(factors), 2 * size)
+    table[:, :size] = images.reshape(len(factors), size)
+    root = _LAMBDA[curve.name]
+    assert pow(root, 3, curve.r) == 1 != root
+    assert summer.plain(table) == [expected(summer, k * root) for k in factors]
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 31, 32, 33, 1000, 8192, 8193, 40000])
@@ -80,13 +101,14 @@ def test_empty(summer: msm.Msm) -> None:
     assert summer.to_affine(total) == (0,) * (2 * summer.group)
 
 
-@pytest.mark.parametrize("bits", [8, 9, 12, 13, 16, 17, 20])
-def test_windows(summer: msm.Msm, method: Method, bits: int) -> None:
+@pytest.mark.parametrize("halves", [1, 2])
+@pytest.mark.parametrize("bits", [8, 9, 12, 13, 16, 17, 20, 22])
+def test_windows(summer: msm.Msm, method: Method, bits: int, halves: int) -> None:
     source = random.Random(bits)
     r, n = summer.curve.r, 3000
     scalars = [source.randrange(r) for _ in range(n)]
     scalars[:8] = [0, 1, 2, r - 1, r - 2, r // 2, r // 2 + 1, 1 << (bits - 1)]
-    check(summer, scalars, [source.randrange(r) for _ in range(n)], cut(summer, n, method, bits))
+    check(summer, scalars, [source.randrange(r) for _ in range(n)], cut(summer, n, method, bits, halves=halves))
 
 
 def _skewed(kind: str, n: int, r: int, source: random.Random) -> list[int]:
@@ -175,12 +197,14 @@ def test_one_run_after_another(summer: msm.Msm, method: Method) -> None:
         assert summer.to_affine(total) == expected(summer, sum(s * f for s, f in zip(scalars, factors, strict=True)))
 
 
-def test_reversed_order(summer: msm.Msm) -> None:
+@pytest.mark.parametrize("halves", [1, 2])
+def test_reversed_order(summer: msm.Msm, halves: int) -> None:
     source = random.Random(3)
     r, log_n = summer.curve.r, 11
     n = 1 << log_n
     scalars = [source.randrange(r) for _ in range(n)]
     factors = [source.randrange(r) for _ in range(n)]
     turned = [scalars[int(format(i, f"0{log_n}b")[::-1], 2)] for i in range(n)]
-    total = summer.run(points_of(summer, factors), cupy.asarray(to_limbs(turned)), reversed_bits=log_n)
+    form = cut(summer, n, halves=halves)
+    total = summer.run(points_of(summer, factors), cupy.asarray(to_limbs(turned)), form, reversed_bits=log_n)
     assert summer.to_affine(total) == expected(summer, sum(s * f for s, f in zip(scalars, factors, strict=True)))

@@ -89,28 +89,60 @@ void fields(const char *name) {
   }
 }
 
+// Of any scalar: the digits' sum against `number`, an element of Fr.
+template <int N, class Fr>
+void digits_of(const Signed<N> &scalar, const Fr &number, Windows windows) {
+  uint32_t half[N];
+  SignedScalar<N>::raise(half, windows);
+  auto rest = SignedScalar<N>::from(scalar, half);
+  Fr sum = Fr::zero(), weight = Fr::one();
+  for (uint32_t w = 0; w < windows.count; w++) {
+    const uint32_t d = rest.digit(w, windows), size = d & ~digit_negative;
+    rest.shift(windows.bits);
+    check(size <= 1u << (windows.bits - 1) && (size || !d), "size of a digit", (int)windows.bits, (int)w);
+    const Fr term = Fr::from_u64(size) * weight;
+    sum = d & digit_negative ? sum - term : sum + term;
+    for (uint32_t k = 0; k < windows.bits; k++) weight = weight.dbl();
+  }
+  check(sum == number, "digits", (int)windows.bits, N);
+}
+
+template <int N, class Fr>
+Fr value(const Signed<N> &scalar) {
+  Fr r = Fr::zero();
+  for (int i = 0; i < N && i < Fr::N; i++) r.v[i] = scalar.v[i];
+  r = r.to_mont();
+  return scalar.negative ? -r : r;
+}
+
 template <class Fr>
-void digits(int order_bits) {
+Fr lambda() {  // the cube root of unity for which the vectors of the lattice are right: a1 / b1
+  using Lattice = typename LatticeOf<Fr>::Lattice;
+  Signed<4> a{}, b{};
+  for (int i = 0; i < 4; i++) a.v[i] = Lattice::a1[i], b.v[i] = Lattice::b1[i];
+  return value<4, Fr>(a) * value<4, Fr>(b).inverse();
+}
+
+template <class Fr>
+void digits(uint32_t order_bits) {
+  const Fr root = lambda<Fr>();
+  check(root != Fr::one() && root.sqr() * root == Fr::one(), "lambda");
   for (uint32_t c = 2; c <= 22; c++) {
-    const Windows windows{c, (order_bits + c - 1) / c};
-    uint32_t half[Fr::N];
-    SignedScalar<Fr>::raise(half, windows);
     for (int i = 0; i < 60; i++) {
-      Fr s = random_element<Fr>();
-      if (i < 2) s = Fr::zero();
+      Fr s = random_element<Fr>();  // plain
+      if (i < 3) s = Fr::zero();
       if (i == 1) s.v[0] = 1;
       if (i == 2) s = -Fr::one().from_mont();
-      SignedScalar<Fr> rest = SignedScalar<Fr>::from(s, half);
-      Fr sum = Fr::zero(), weight = Fr::one();
-      for (uint32_t w = 0; w < windows.count; w++) {
-        const uint32_t d = rest.digit(w, windows), size = d & ~digit_negative;
-        rest.shift(c);
-        check(size <= 1u << (c - 1) && (size || !d), "size of a digit", (int)c, (int)w);
-        const Fr term = Fr::from_u64(size) * weight;
-        sum = d & digit_negative ? sum - term : sum + term;
-        for (uint32_t k = 0; k < c; k++) weight = weight.dbl();
-      }
-      check(sum.from_mont() == s, "digits", (int)c, i);
+      if (i == 3) s = root.from_mont();
+      if (i == 4) s = (-root).from_mont();
+      if (i >= 5 && i < 40) s = (Fr::from_u64(source()) * root + Fr::from_u64(source() >> (i % 64))).from_mont();
+      if (i >= 20 && i < 30) s = -s;
+      digits_of(nearer(s), s.to_mont(), {c, (order_bits + c - 1) / c});
+      const auto halves = Halves<Fr>::of(s);
+      const Fr k1 = value<4, Fr>(halves.k1), k2 = value<4, Fr>(halves.k2);
+      check(k1 + k2 * root == s.to_mont(), "halves", (int)c, i);
+      check(halves.k1.v[3] >> 31 == 0 && halves.k2.v[3] >> 31 == 0, "bits of halves", (int)c, i);
+      for (const auto &half : {halves.k1, halves.k2}) digits_of(half, value<4, Fr>(half), {c, (half_bits + c - 1) / c});
     }
   }
 }
@@ -167,6 +199,14 @@ template <class F>
 void trees(const F &b, uint32_t longest, uint32_t count, uint32_t few, uint32_t each, uint32_t least) {
   constexpr uint32_t width = warp_size;
   const std::vector<Affine<F>> points = some_points<F>(b);
+  const uint32_t total = (uint32_t)points.size();
+  std::vector<Affine<F>> numbered = points;  // and their images
+  std::vector<F> images;
+  for (const auto &p : points) {
+    images.push_back(p.x * cube_root<F>(1));
+    numbered.push_back({images.back(), p.y});
+    check(numbered.back().on_curve(b), "image", (int)images.size());
+  }
   std::vector<uint32_t> lengths(count), entries, histogram(longest + 1, 0);
   for (uint32_t &length : lengths) {
     length = source() % 4 ? 1 + source() % longest : 1 + source() % 3 % longest;
@@ -180,7 +220,7 @@ void trees(const F &b, uint32_t longest, uint32_t count, uint32_t few, uint32_t 
   for (uint32_t t = 0; t < count; t++) {
     tasks.at(places[lengths[t]]++) = Task{(uint32_t)entries.size(), lengths[t], t};
     for (uint32_t i = 0; i < lengths[t]; i++)
-      entries.push_back((uint32_t)(source() % (few ? few : points.size())) | (source() % 2 ? 1u << 31 : 0));
+      entries.push_back((uint32_t)(few ? source() % few + (source() % 2) * total : source() % numbered.size()) | (source() % 2 ? 1u << 31 : 0));
   }
   // What shape.py allots.
   const size_t rows_most = ((entries.size() + count) / 2) / width + (size_t)(longest + 1) * (longest + 1) / 4;
@@ -206,11 +246,12 @@ void trees(const F &b, uint32_t longest, uint32_t count, uint32_t few, uint32_t 
           round.add_down(Rows<F>::load(&inverses.at(warp * Rows<F>::element_row + lane)), {&stage[lane]}, warp, warps,
                          lane);
     };
-    const char *table = reinterpret_cast<const char *>(points.data());
+    const PointTable table{reinterpret_cast<const char *>(points.data()), reinterpret_cast<const char *>(images.data()),
+                           total};
     if (number == 0)
       pass(Round<Gathered<F>>{tasks.data(), classes, groups, 0, entries.data(), table, rows.data(), rows.data()});
     else
-      pass(Round<Stored<F>>{tasks.data(), classes, groups, number, nullptr, nullptr, rows.data(), products.data()});
+      pass(Round<Stored<F>>{tasks.data(), classes, groups, number, nullptr, {}, rows.data(), products.data()});
   }
   for (uint32_t place = 0; place < made; place++) {
     const Task task = tasks[place];
@@ -223,7 +264,7 @@ void trees(const F &b, uint32_t longest, uint32_t count, uint32_t few, uint32_t 
     for (uint32_t i = 0; i < left; i++) sum.add(Affine<F>{list.x(i), list.y(i)});
     for (uint32_t i = 0; i < task.length; i++) {
       const uint32_t entry = entries[task.start + i];
-      const Affine<F> p = points[entry & 0x7fffffffu];
+      const Affine<F> p = numbered[entry & 0x7fffffffu];
       known.add(entry >> 31 ? -p : p);
     }
     check(sum.to_affine() == known.to_affine(), "tree", (int)task.length, (int)task.out);

@@ -107,8 +107,7 @@ class Card(CpuDevice):
         scratch = CpuDevice.msm_need(self, operation.curve, operation.group, n, n, resident=True).scratch
         travelled = 0 if self._key(operation.points) in self.resident else n * size
         travelled = 0 if operation.sent is not None else travelled
-        event = UnderWay(HostBuffer.allocate(self._ledger, scratch + travelled, Purpose.MSM, owner))
-        return event
+        return UnderWay(HostBuffer.allocate(self._ledger, scratch + travelled, Purpose.MSM, owner))
 
     def _run(self, operation, owner, call):
         if isinstance(operation, Evaluate):

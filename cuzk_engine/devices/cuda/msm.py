@@ -25,6 +25,7 @@ from cuzk_engine.devices.cuda.shape import (
     Shape,
     aligned_size,
     fold_steps,
+    image_bytes,
     part_bytes,
     scratch_bytes,
     shape,
@@ -69,8 +70,8 @@ class Msm:
     """Sums of scalars times points of one group of one curve. Keeps no arrays between calls: memory comes from CuPy's
     allocator.
 
-    ``blocks``: resident blocks a multiprocessor, of the XYZZ additions and of the two passes of a round of affine ones;
-    None for what was best on an H200.
+    ``blocks``: resident blocks a multiprocessor, of the XYZZ additions, of the two passes of a round of affine ones and
+    of the row and column sums; None for what was best on an H200.
     """
 
     def __init__(
@@ -80,15 +81,17 @@ class Msm:
         group: int,
         blocks: int | None = None,
         tree_blocks: tuple[int, int] | None = None,
+        fold_blocks: int | None = None,
     ) -> None:
         self._kernels, self.curve, self.group = kernels, curve, group
         self._lanes = group
         self.coordinate_bytes = curve.n8q * group
         self.point_bytes, self.sum_bytes = 2 * self.coordinate_bytes, 4 * self.coordinate_bytes
-        names = programs.msm(curve, group, blocks, tree_blocks)
+        names = programs.msm(curve, group, blocks, tree_blocks, fold_blocks)
         self._digits, self._sort, self._tasks = names.digits, names.sort, names.tasks
         self._accumulate, self._merge, self._fold = names.accumulate, names.merge, names.fold
         self._bits, self._finish, self._fixed, self._affine = names.bits, names.finish, names.fixed, names.affine
+        self._images = names.images
         self._tree = Tree(kernels, names.tree, curve.n8q)
         self._streams = Streams()
 
@@ -99,7 +102,8 @@ class Msm:
         whole = form or part
         out = cupy.empty(part.entries, dtype=np.uint32)
         words = [np.uint32(x) for x in (part.n, part.bits, whole.windows, first, part.windows)]
-        self._kernels.launch(self._digits, "msm_digits", min(-(-part.n // 256), 132 * 32), 256, (scalars, *words, out))
+        name = "msm_digits_of_halves" if part.halves == 2 else "msm_digits"
+        self._kernels.launch(self._digits, name, min(-(-part.n // 256), 132 * 32), 256, (scalars, *words, out))
         return out
 
     def _scan(self, data: Any) -> Any:
@@ -113,14 +117,14 @@ class Msm:
         return sums[blocks:]
 
     def sort(self, digits: Any, form: Shape, reversed_bits: int = 0) -> tuple[Any, Any, Any]:
-        """Entries (point index, sign in bit 31) ordered by window and bucket, and where those of each bucket begin
-        and end."""
+        """Entries (point's number in the table, sign in bit 31) ordered by window and bucket, and where those of each
+        bucket begin and end."""
         launch, program = self._kernels.launch, self._sort
-        tiles = -(-form.n // TILE)
+        tiles = -(-form.numbers // TILE)
         low, segments = form.low_bits, form.segments
         bins = segments // form.windows
         counts = cupy.empty(segments * tiles, dtype=np.uint32)
-        words = (np.uint32(form.n), np.uint32(low), np.uint32(bins))
+        words = (np.uint32(form.numbers), np.uint32(low), np.uint32(bins))
         grid = (tiles, form.windows)
         launch(program, "sort_count", grid, 512, (digits, *words, counts), shared=4 * bins)
         total = self._scan(counts)
@@ -171,15 +175,31 @@ class Msm:
         launch(program, "task_pieces", 132 * 8, 256, arguments)
         return tasks, totals, classes, groups
 
+    def images(self, points: Any, form: Shape, images: Any) -> tuple[Any, ...]:
+        """The kernels' table of points and images; fills ``images``, which may be None without halves."""
+        if form.halves == 1:
+            return points, points, np.uint32(0xFFFFFFFF)
+        grid = min(-(-form.n * self._lanes // 256), 132 * 32)
+        self._kernels.launch(self._images, "msm_images", grid, 256, (points, np.uint64(form.n), images))
+        return points, images, np.uint32(form.n)
+
     def accumulate(
-        self, tasks: Any, totals: Any, classes: Any, groups: Any, values: Any, points: Any, form: Shape, sums: Any
+        self,
+        tasks: Any,
+        totals: Any,
+        classes: Any,
+        groups: Any,
+        values: Any,
+        table: tuple[Any, ...],
+        form: Shape,
+        sums: Any,
     ) -> None:
         if form.rounds:
-            self._tree.accumulate(tasks, totals, classes, values, points, form, sums)
+            self._tree.accumulate(tasks, totals, classes, values, table, form, sums)
         else:
             grid = -(-form.most_tasks * self._lanes // 128)
-            self._kernels.launch(self._accumulate, "msm_accumulate", grid, 128, (tasks, totals, values, points, sums))
-        pieces, level = -(-form.n // form.piece), 0
+            self._kernels.launch(self._accumulate, "msm_accumulate", grid, 128, (tasks, totals, values, *table, sums))
+        pieces, level = -(-form.numbers // form.piece), 0
         while pieces > 1 and level < LEVELS:
             most = min(form.slots // 2 + 1, form.slots >> (_FAN_IN_LOG * level) | 1)
             grid = min(-(-most * self._lanes // 128), 132 * 16)
@@ -219,7 +239,7 @@ class Msm:
         bits = [words[1], words[4]]
         out = cupy.empty(form.windows * self.sum_bytes, dtype=np.uint8)
         arguments = (*bits, np.uint32(row_log), np.uint32(column_log), out)
-        self._kernels.launch(self._finish, "msm_window", form.windows, 32 * self._lanes, arguments)
+        self._kernels.launch(self._finish, "msm_window", form.windows, 128 * self._lanes, arguments)
         return out
 
     def total(self, windows: Any, form: Shape, fresh: bool, out: Any) -> None:
@@ -240,9 +260,10 @@ class Msm:
     ) -> Any:
         """Enqueues the MSM; returns the sum in XYZZ coordinates, Montgomery form, on the device.
 
-        ``points``: affine, Montgomery form, infinity all zero; ``scalars``: (n, 4) uint64, plain, below r. With
-        ``reversed_bits`` = log n, scalar i belongs to the point whose index is i's bit reversal. ``marks`` receives
-        the phases' names with events at their ends. ``streams``: None for its own.
+        ``points``: affine, Montgomery form, infinity all zero; of order r where scalars are split into halves.
+        ``scalars``: (n, 4) uint64, plain, below r. With ``reversed_bits`` = log n, scalar i belongs to the point whose
+        index is i's bit reversal. ``marks`` receives the phases' names with events at their ends. ``streams``: None for
+        its own.
         """
         streams = streams or self._streams
         n = scalars.shape[0]
@@ -252,8 +273,14 @@ class Msm:
         marks = [] if marks is None else marks
         caller = cupy.cuda.get_current_stream()
         out = cupy.empty(self.sum_bytes, dtype=np.uint8)
+        images = cupy.empty(image_bytes(form, self.sum_bytes), dtype=np.uint8) if form.halves == 2 else None
         sets = [_WorkSet(part_bytes(form, self.sum_bytes)) for _ in range(form.work_sets)]
-        streams.front.wait_event(caller.record(_event()))
+        called = caller.record(_event())
+        streams.front.wait_event(called)
+        streams.filling[0].wait_event(called)
+        with streams.filling[0] as filling:  # beside the sort
+            table = self.images(points, form, images)
+            streams.filling[1].wait_event(filling.record(_event()))
         before = None
         for number, (first, count) in enumerate(form.groups()):
             work = sets[number % len(sets)]
@@ -270,7 +297,7 @@ class Msm:
                     marks.append(("sort", front.record()))
                 with streams.filling[number % 2] as filling:
                     filling.wait_event(marks[-1][1])
-                    self.accumulate(tasks, totals, classes, groups, values, points, part, sums)
+                    self.accumulate(tasks, totals, classes, groups, values, table, part, sums)
                     marks.append(("accumulate", filling.record()))
                 with streams.back as back:
                     back.wait_event(marks[-1][1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
@@ -35,11 +34,7 @@ def msm_budget(capacity: int, parallel: int) -> int:
 
 @lru_cache(maxsize=256)
 def msm_form(curve: Curve, group: int, n: int, budget: int) -> Shape:
-    """How ``n`` points are summed in arrays of about ``budget`` bytes: in one part where that fits, since another MSM
-    runs beside the sort and the reduction."""
-    whole = replace(shape(curve, n, group), parts=1)
-    if scratch_bytes(whole, 2 * point_bytes(curve, group)) <= budget:
-        return whole
+    """How ``n`` points are summed in arrays of about ``budget`` bytes."""
     return shape(curve, n, group, budget=budget)
 
 

@@ -12,7 +12,7 @@ from cuzk_engine.devices.cuda.compiler import Program
 _CPP_CURVE: Final = {"bn254": "Bn254", "bls12_381": "Bls12_381"}
 # Blocks a multiprocessor that leave enough registers, by limbs of the base field and group: measured on an H200.
 _RESIDENT: Final = {(6, 1): 3, (6, 2): 2, (4, 1): 4, (4, 2): 3}
-_TREE_RESIDENT: Final = {(6, 1): (5, 4), (6, 2): (4, 4), (4, 1): (7, 6), (4, 2): (6, 5)}
+_TREE_RESIDENT: Final = {(6, 1): (4, 4), (6, 2): (4, 4), (4, 1): (7, 6), (4, 2): (6, 5)}
 
 
 def _cpp_curve(curve: Curve) -> str:
@@ -76,13 +76,14 @@ class MsmPrograms:
     finish: Program
     affine: Program
     fixed: Program
+    images: Program
     tree: TreePrograms
 
     @property
     def of_a_sum(self) -> tuple[Program, ...]:
         """All but the fixed-base multiplication; those that take longest to compile first."""
         sums = (self.accumulate, self.merge, self.fold, self.bits, self.finish, self.affine)
-        return (*sums, *self.tree.all, self.digits, self.sort, self.tasks)
+        return (*sums, *self.tree.all, self.digits, self.images, self.sort, self.tasks)
 
 
 def tree(curve: Curve, group: int, blocks: tuple[int, int] | None = None) -> TreePrograms:
@@ -102,12 +103,18 @@ def tree(curve: Curve, group: int, blocks: tuple[int, int] | None = None) -> Tre
     )
 
 
-def msm(curve: Curve, group: int, blocks: int | None = None, tree_blocks: tuple[int, int] | None = None) -> MsmPrograms:
-    """``blocks``: resident blocks a multiprocessor of the accumulation, ``tree_blocks``: as in `tree`; None for what
-    was best on an H200."""
+def msm(
+    curve: Curve,
+    group: int,
+    blocks: int | None = None,
+    tree_blocks: tuple[int, int] | None = None,
+    fold_blocks: int | None = None,
+) -> MsmPrograms:
+    """Resident blocks a multiprocessor of the accumulation (``blocks``), as in `tree`, and of the row and column sums
+    (``fold_blocks``); None for what was best on an H200."""
     name = _cpp_curve(curve)
     options = (f"-DCUZK_CURVE={name}", f"-DCUZK_GROUP={group}")
-    summing = (*options, f"-DCUZK_BLOCKS={2 if curve.limbs == 6 else 3}")
+    summing = (*options, f"-DCUZK_BLOCKS={fold_blocks or (2 if curve.limbs == 6 else 3)}")
     return MsmPrograms(
         digits=Program("msm/digits.cu", (f"-DCUZK_FIELD={name}Fr",)),
         sort=sort(),
@@ -119,6 +126,7 @@ def msm(curve: Curve, group: int, blocks: int | None = None, tree_blocks: tuple[
         finish=Program("msm/finish.cu", options),
         affine=Program("msm/affine.cu", options),
         fixed=Program("msm/fixed.cu", options),
+        images=Program("msm/images.cu", options),
         tree=tree(curve, group, tree_blocks),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from cuzk_engine.curves import Curve
 
@@ -13,12 +13,12 @@ SCAN_TILE: Final = 4096
 LEVELS: Final = 7
 LONGEST_PIECE: Final = 64
 WARP: Final = 32
-_PART: Final = 1 << 26  # entries of a part that leave nothing to gain from larger ones
-_LEAST_PARTS: Final = 2  # so that the first one's reduction runs beside the second one's accumulation
+_BUDGET: Final = 24 << 30  # bytes of an MSM where nobody says how many it may take
 _MANY: Final = 1 << 20  # sums that keep a device busy eight at a time
 ALIGNMENT: Final = 512
 _CONSTANT_ROWS: Final = 128  # roots of unity, inverse sizes and powers of a shift behind a table of twiddles
 
+HALF_BITS: Final = 128  # that the windows of a half must cover; as in ec/endomorphism_cuda.hpp
 
 Method = Literal["xyzz", "affine"]
 
@@ -37,6 +37,8 @@ def table_rows(log_n: int) -> int:
 class Shape:
     """How an MSM of ``n`` points is cut: windows of ``bits`` bits, tasks of at most ``longest`` entries.
 
+    ``halves``: numbers that each scalar is split into; with 2, those of half the length for a point and its image under
+    the curve's endomorphism (ec/endomorphism_cuda.hpp), so that there are half as many windows and buckets.
     ``rounds`` of affine additions halve the lists of the tasks down to one point; 0: XYZZ additions instead.
     ``parts``: groups of windows that are worked on one after another, two at a time at most, in the same memory.
     """
@@ -48,6 +50,7 @@ class Shape:
     lanes: int = 1  # threads that hold a coordinate: 1 in G1, 2 in G2
     rounds: int = 0
     parts: int = 1
+    halves: int = 1
 
     @property
     def method(self) -> Method:
@@ -62,8 +65,13 @@ class Shape:
         return self.windows << self.buckets_log
 
     @property
+    def numbers(self) -> int:
+        """Digits of a window."""
+        return self.n * self.halves
+
+    @property
     def entries(self) -> int:
-        return self.n * self.windows
+        return self.numbers * self.windows
 
     @property
     def slots(self) -> int:
@@ -99,7 +107,7 @@ class Shape:
 
     def share(self, number: int, pairs: int) -> int:
         """How many groups make about ``pairs`` pairs a thread in a round."""
-        average = min(self.piece, max(1, self.n >> self.buckets_log))
+        average = min(self.piece, max(1, self.numbers >> self.buckets_log))
         return min(64, max(1, pairs // max(1, average >> (number + 1))))
 
     @property
@@ -113,6 +121,11 @@ class Shape:
         sizes = [(self.windows + k) // count for k in range(count)][::-1]
         ends = [self.windows - sum(sizes[:k]) for k in range(count)]
         return tuple((end - size, size) for end, size in zip(ends, sizes, strict=True))
+
+    @property
+    def part_entries(self) -> int:
+        """Of the largest part."""
+        return self.numbers * self.groups()[0][1]
 
     def part(self, windows: int) -> Shape:
         """The same of some windows."""
@@ -129,6 +142,20 @@ class Shape:
         return self.windows << (self.buckets_log - self.low_bits)
 
 
+# Nanoseconds on an H200, measured: an entry, sort included, and a bucket, by limbs, group and method.
+_COSTS: Final[dict[tuple[int, int, Method], tuple[float, float]]] = {
+    (6, 1, "affine"): (0.284, 1.25),
+    (6, 1, "xyzz"): (0.386, 0.9),
+    (6, 2, "affine"): (0.80, 6.3),
+    (6, 2, "xyzz"): (1.28, 5.3),
+    (4, 1, "affine"): (0.177, 0.59),
+    (4, 1, "xyzz"): (0.178, 0.44),
+    (4, 2, "affine"): (0.39, 1.77),
+    (4, 2, "xyzz"): (0.59, 1.37),
+}
+_ROUND: Final = 1e5  # nanoseconds of a round of affine additions that are latency
+
+
 def shape(
     curve: Curve,
     n: int,
@@ -138,40 +165,39 @@ def shape(
     longest: int | None = None,
     method: Method | None = None,
     budget: int | None = None,
+    halves: int = 2,
 ) -> Shape:
-    """What takes the least time on an H200, by a model fitted to measured times; ``budget``: bytes that it may take
-    beside points and scalars. Where nothing is that small, what takes the least memory."""
-    forms = [
-        _cut(curve, n, group, bits, longest, choice) for choice in ((method,) if method else _methods(curve, n, group))
-    ]
+    """What takes the least time on an H200, by a model of measured times. ``budget``: bytes that it may take beside
+    points and scalars; more parts take less of them, and each a little time. Where nothing is that small, what takes
+    the least memory."""
+    budget = _BUDGET if budget is None else budget
+    methods = (method,) if method else get_args(Method)
+    forms = [_cut(curve, n, group, bits, longest, choice, halves) for choice in methods]
+    forms.sort(key=lambda form: _cost(curve, form))
     sum_bytes = 4 * curve.n8q * group
     for form in forms:
-        least = min(form.windows, max(_LEAST_PARTS, -(-form.entries // _PART)))
-        for parts in range(least, form.windows + 1):
+        for parts in range(1, form.windows + 1):
             found = replace(form, parts=parts)
-            if budget is None or scratch_bytes(found, sum_bytes) <= budget:
+            if found.part_entries < 1 << 32 and scratch_bytes(found, sum_bytes) <= budget:
                 return found
-    return replace(forms[-1], parts=forms[-1].windows)
+    return min((replace(form, parts=form.windows) for form in forms), key=lambda form: scratch_bytes(form, sum_bytes))
 
 
-def _methods(curve: Curve, n: int, group: int) -> tuple[Method, ...]:
-    """Fastest first."""
-    return ("affine", "xyzz") if curve.limbs == 6 and n >= 1 << 19 else ("xyzz",)
+def _cost(curve: Curve, form: Shape) -> float:
+    an_entry, a_bucket = _COSTS[curve.limbs, form.lanes, form.method]
+    return form.entries * an_entry + form.buckets * a_bucket + form.rounds * _ROUND
 
 
-def _cut(curve: Curve, n: int, group: int, bits: int | None, longest: int | None, method: Method) -> Shape:
-    """The window with the fewest multiplications: 10 or 7 an entry, 28 a bucket."""
-    order_bits = curve.r.bit_length()
-    an_entry = 10 if method == "xyzz" else 7
+def _cut(curve: Curve, n: int, group: int, bits: int | None, longest: int | None, method: Method, halves: int) -> Shape:
+    scalar_bits = HALF_BITS if halves == 2 else curve.r.bit_length()
 
-    def windows(c: int) -> int:
-        return -(-order_bits // c)
+    def of(c: int) -> Shape:
+        average = n * halves >> (c - 1)
+        most = longest or min(max(64, 2 * average), 1024)
+        rounds = 0 if method == "xyzz" else max(1, (most - 1).bit_length())
+        return Shape(n, c, -(-scalar_bits // c), most, group, rounds, halves=halves)
 
-    c = bits or min(range(8, 23), key=lambda k: windows(k) * (an_entry * n + (28 << (k - 1))))
-    average = n >> (c - 1)
-    longest = longest or min(max(64, 2 * average), 1024)
-    rounds = 0 if method == "xyzz" else max(1, (longest - 1).bit_length())
-    return Shape(n, c, windows(c), longest, group, rounds)
+    return of(bits) if bits else min((of(c) for c in range(8, 23)), key=lambda form: _cost(curve, form))
 
 
 def fold_steps(left: Sequence[int], sizes: Sequence[int]) -> list[int]:
@@ -195,7 +221,13 @@ def scratch_bytes(form: Shape, sum_bytes: int) -> int:
     """What ``Msm.run`` takes from its allocator, nothing given back in between."""
     if form.n == 0:
         return aligned_size(sum_bytes)
-    return aligned_size(sum_bytes) + form.work_sets * aligned_size(part_bytes(form, sum_bytes))
+    images = aligned_size(image_bytes(form, sum_bytes)) if form.halves == 2 else 0
+    return aligned_size(sum_bytes) + images + form.work_sets * aligned_size(part_bytes(form, sum_bytes))
+
+
+def image_bytes(form: Shape, sum_bytes: int) -> int:
+    """The images of the points: a coordinate each."""
+    return form.n * sum_bytes // 4
 
 
 def part_bytes(form: Shape, sum_bytes: int) -> int:
@@ -206,7 +238,7 @@ def part_bytes(form: Shape, sum_bytes: int) -> int:
 
 def _arrays(part: Shape, sum_bytes: int) -> Iterator[int]:
     yield 4 * part.entries  # digits
-    counts = part.segments * -(-part.n // TILE)
+    counts = part.segments * -(-part.numbers // TILE)
     yield from (4 * counts, 4 * (-(-counts // SCAN_TILE) + 1))
     yield from (2 * part.entries, 4 * part.entries, 4 * (part.segments + 1), 4 * (part.segments + 1))
     yield from (4 * part.buckets, 4 * (-(-part.buckets // SCAN_TILE) + 1), 4 * part.buckets, 4 * part.entries)

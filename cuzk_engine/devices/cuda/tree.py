@@ -28,9 +28,9 @@ class Tree:
         self._row = WARP * component_bytes
 
     def accumulate(
-        self, tasks: Any, totals: Any, classes: Any, values: Any, points: Any, form: Shape, sums: Any
+        self, tasks: Any, totals: Any, classes: Any, values: Any, table: tuple[Any, ...], form: Shape, sums: Any
     ) -> None:
-        """sums[task.out] of all tasks of a part, XYZZ."""
+        """sums[task.out] of all tasks of a part, XYZZ. ``table``: the kernels' PointTable."""
         launch, programs = self._kernels.launch, self._programs
         rows = cupy.empty(form.rows * 2 * self._row, dtype=np.uint8)
         products = cupy.empty((form.rows + 1) // 2 * self._row, dtype=np.uint8)
@@ -43,7 +43,7 @@ class Tree:
             sharing = (np.uint32(each), np.uint32(TREE_LEAST))
             warps = tree_warps(form.task_groups, each, TREE_LEAST)
             grid = -(-warps // _WARPS)
-            common = (tasks, totals, classes, longest, values, points, rows, products)
+            common = (tasks, totals, classes, longest, values, *table, rows, products)
             last = (np.uint32(number), *sharing)
             kind = 0 if number == 0 else 1
             launch(programs.products[kind], "tree_products", grid, 128, (*common, products_of_all, *last))

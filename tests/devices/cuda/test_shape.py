@@ -9,19 +9,24 @@ from typing import get_args
 import pytest
 
 from cuzk_engine.curves import BLS12_381, BN254, CURVES, Curve
-from cuzk_engine.devices.cuda.shape import Method, aligned_size, part_bytes, scratch_bytes, shape, table_rows
+from cuzk_engine.devices.cuda.shape import HALF_BITS, Method, aligned_size, part_bytes, scratch_bytes, shape, table_rows
 
 GIB = 1 << 30
 
 
 @pytest.mark.parametrize("method", get_args(Method))
 @pytest.mark.parametrize("curve", CURVES, ids=lambda curve: curve.name)
+@pytest.mark.parametrize("halves", [1, 2])
 @pytest.mark.parametrize("n", [1, 2, 1000, 1 << 16, (1 << 20) + 3, 1 << 24, 1 << 27])
-def test_windows_cover_the_scalar_and_parts_cover_the_windows(curve: Curve, n: int, method: Method) -> None:
-    form = shape(curve, n, method=method)
+def test_windows_cover_the_scalar_and_parts_cover_the_windows(
+    curve: Curve, n: int, halves: int, method: Method
+) -> None:
+    form = shape(curve, n, method=method, halves=halves)
     assert form.method == method
-    assert form.windows * form.bits >= curve.r.bit_length() > (form.windows - 1) * form.bits
-    assert form.entries < 1 << 32
+    scalar_bits = HALF_BITS if halves == 2 else curve.r.bit_length()
+    assert form.windows * form.bits >= scalar_bits > (form.windows - 1) * form.bits
+    assert form.numbers == halves * n
+    assert form.part_entries < 1 << 32
     for count in (1, 2, 3, 100):
         groups = replace(form, parts=count).groups()
         assert sum(size for _, size in groups) == form.windows
