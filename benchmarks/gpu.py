@@ -1,11 +1,12 @@
 """Times of the GPU's operations: median of 7 runs after 2 warm-ups, by CUDA events. Usage: python benchmarks/gpu.py
-[ff] [ntt] [msm]"""
+[ff] [ntt [plans]] [msm [compare]]"""
 
 from __future__ import annotations
 
 import statistics
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from cuzk_engine.curves import BLS12_381, BN254, Curve
-from cuzk_engine.devices.cuda import fields, msm, ntt
+from cuzk_engine.devices.cuda import fields, msm, ntt, programs
+from cuzk_engine.devices.cuda.compiler import Program
 from cuzk_engine.devices.cuda.module import Kernels
 from tests.gpu import curve_reference as reference
 
@@ -55,7 +57,7 @@ def bench_fields(kernels: Kernels) -> None:
             threads = 132 * 2048
             data = random_scalars(BN254, threads * limbs // 4, 1).reshape(threads, limbs)
             data[:, limbs - 1] &= np.uint64((1 << 56) - 1)
-            program = fields.field_program(curve, field)
+            program = programs.field(curve, field)
             arguments = (np.int32(op), data, np.int32(rounds))
             ms = timed(partial(kernels.launch, program, "field_throughput", threads // 256, 256, arguments))
             print(f"| {curve.name} {field} {name} | {threads * rounds * 2 / ms / 1e6:.1f} |", flush=True)
@@ -126,71 +128,105 @@ def skewed_scalars(curve: Curve, n: int, kind: str) -> Any:
     return scalars
 
 
-def bench_msm(kernels: Kernels, cases: tuple[tuple[Curve, int, tuple[int, ...]], ...], phases: bool = False) -> None:
-    """Milliseconds with points and scalars on the device, result (XYZZ) on the device; results checked."""
+class TracedKernels(Kernels):
+    """Keeps an event before and after each launch while it is ``tracing``."""
+
+    def __init__(self, cache: Path | None) -> None:
+        super().__init__(cache)
+        self.tracing = False
+        self.spans: list[tuple[str, Any, Any]] = []
+
+    def launch(self, program: Program, name: str, *arguments: Any, **options: Any) -> None:
+        if not self.tracing:
+            super().launch(program, name, *arguments, **options)
+            return
+        start, stop = cupy.cuda.Event(), cupy.cuda.Event()
+        start.record()
+        super().launch(program, name, *arguments, **options)
+        stop.record()
+        gathers = " (first)" if "-DCUZK_FIRST=1" in program.options else ""
+        self.spans.append((name + gathers, start, stop))
+
+    def times(self) -> dict[str, float]:
+        """Milliseconds by kernel; ends the tracing."""
+        self.tracing = False
+        cupy.cuda.Device().synchronize()
+        found: dict[str, float] = {}
+        for name, start, stop in self.spans:
+            found[name] = found.get(name, 0) + cupy.cuda.get_elapsed_time(start, stop)
+        self.spans = []
+        return found
+
+
+Case = tuple[Curve, int, tuple[int, ...]]
+KINDS = ("uniform", "80 % 0 or 1", "all equal", "powers of two")
+
+
+def bench_msm(kernels: TracedKernels, cases: tuple[Case, ...], compare: bool = False, skewed: int = 22) -> None:
+    """Milliseconds with points and scalars on the device, result (XYZZ) on the device; results checked. ``compare``:
+    scalars as they are, their halves, the other method, other numbers of parts, and the kernels' times where nothing
+    runs beside them."""
     for curve, group, sizes in cases:
         summer = msm.Msm(kernels, curve, group)
         base = reference.montgomery_bytes(curve, reference.generator(curve, group), group)
-        most = 1 << max(sizes)
-        factors = random_scalars(curve, most, 3)
+        factors = random_scalars(curve, 1 << max(sizes), 3)
         points = summer.fixed_base(base, factors)
         for k in sizes:
             n = 1 << k
-            kinds = ("uniform", "80 % 0 or 1", "all equal", "powers of two") if k == 22 else ("uniform",)
-            for kind in kinds:
+            for kind in KINDS if k == skewed else KINDS[:1]:
                 scalars = skewed_scalars(curve, n, kind)
-                form = msm.shape(curve, n)
-                total = summer.run(points, scalars)
                 known = reference.multiply(
                     reference.generator(curve, group), dot(kernels, curve, scalars, factors[:n]), curve.q
                 )
-                right = summer.to_affine(total) == reference.flat(known, group)
-                ms = timed(partial(summer.run, points, scalars))
-                print(f"| {curve.name} G{group} 2^{k} {kind} | c={form.bits} | {ms:.2f} | {right} |", flush=True)
-                if phases and kind == "uniform":
-                    compare_settings(kernels, curve, group, points, scalars)
-                    print(
-                        "    " + " ".join(f"{a} {b:.2f}" for a, b in msm_phases(summer, points, scalars, form)),
-                        flush=True,
-                    )
+                label = f"{curve.name} G{group} 2^{k} {kind}"
+                for form in _forms(curve, n, group, compare):
+                    total = summer.run(points, scalars, form)
+                    right = summer.to_affine(total) == reference.flat(known, group)
+                    ms = timed(partial(summer.run, points, scalars, form))
+                    gib = msm.scratch_bytes(form, summer.sum_bytes) / 2**30
+                    shown = f"{form.method} halves={form.halves} c={form.bits} parts={form.parts} {gib:.2f} GiB"
+                    print(f"| {label} | {shown} | {ms:.2f} | {right} |", flush=True)
+                    if compare and kind == "uniform":
+                        _print_phases(kernels, summer, points, scalars, form, ms)
         del points, factors
         print(f"peak memory of CuPy's pool: {cupy.get_default_memory_pool().total_bytes() / 2**30:.2f} GiB")
         cupy.get_default_memory_pool().free_all_blocks()
 
 
-def compare_settings(kernels: Kernels, curve: Curve, group: int, points: Any, scalars: Any) -> None:
-    """Other numbers of groups and resident blocks, for tuning."""
-    settings = [{"groups": k} for k in (1, 2, 3, 4)]
-    for setting in settings:
-        other = msm.Msm(kernels, curve, group, **setting)
-        print(f"    {setting}: {timed(partial(other.run, points, scalars)):.2f}", end="")
-    print()
+def _forms(curve: Curve, n: int, group: int, compare: bool) -> list[msm.Shape]:
+    best = msm.shape(curve, n, group)
+    if not compare:
+        return [best]
+    whole = msm.shape(curve, n, group, halves=1)
+    other = msm.shape(curve, n, group, method="xyzz" if best.method == "affine" else "affine")
+    return [whole, best, other]
 
 
-def msm_phases(summer: msm.Msm, points: Any, scalars: Any, form: msm.Shape) -> list[tuple[str, float]]:
-    digits = summer.digits(scalars, form)
-    values, begin, end = summer.sort(digits, form)
-    sums = cupy.empty((form.buckets + form.slots) * summer.sum_bytes, dtype=np.uint8)
-    tasks, totals, groups = summer.tasks(begin, end, form, sums)
-    summer.accumulate(tasks, totals, groups, values, points, form, sums)
-    windows = summer.reduce(sums, form)
-    out = cupy.empty(summer.sum_bytes, dtype=np.uint8)
-    print("    totals", totals.get().tolist(), "buckets", form.buckets)
-    return [
-        ("digits", timed(partial(summer.digits, scalars, form))),
-        ("sort", timed(partial(summer.sort, digits, form))),
-        ("tasks", timed(partial(summer.tasks, begin, end, form, sums))),
-        ("accumulate", timed(partial(summer.accumulate, tasks, totals, groups, values, points, form, sums))),
-        ("reduce", timed(partial(summer.reduce, sums, form))),
-        ("total", timed(partial(summer.total, windows, form, True, out))),
-    ]
+def _print_phases(
+    kernels: TracedKernels, summer: msm.Msm, points: Any, scalars: Any, form: msm.Shape, ms: float
+) -> None:
+    other = [replace(form, parts=k) for k in (1, 2) if k != form.parts and k <= form.windows]
+    free = cupy.cuda.runtime.memGetInfo()[0] + cupy.get_default_memory_pool().free_bytes()
+    found = {form.parts: ms}
+    for cut in other:
+        if msm.scratch_bytes(cut, summer.sum_bytes) < 0.9 * free:
+            found[cut.parts] = timed(partial(summer.run, points, scalars, cut))
+    print("    parts: " + ", ".join(f"{k}: {found[k]:.2f}" for k in sorted(found)))
+    whole = replace(form, parts=1)
+    if msm.scratch_bytes(whole, summer.sum_bytes) < 0.9 * free:
+        kernels.tracing = True
+        summer.run(points, scalars, whole)
+        times = kernels.times()
+        large = {name: t for name, t in times.items() if t >= 0.02 * ms}
+        print("    " + ", ".join(f"{name} {t:.2f}" for name, t in large.items()), end="")
+        print(f", others {sum(times.values()) - sum(large.values()):.2f}", flush=True)
 
 
 def main() -> None:
     wanted = set(sys.argv[1:]) or {"ff", "ntt"}
     device = cupy.cuda.runtime.getDeviceProperties(0)
     print(f"{device['name'].decode()}, driver {cupy.cuda.runtime.driverGetVersion()}")
-    kernels = Kernels(Path("/tmp/cuzk-kernels"))
+    kernels = TracedKernels(Path("/tmp/cuzk-kernels"))
     if "ff" in wanted:
         bench_fields(kernels)
     if "ntt" in wanted:
@@ -202,7 +238,7 @@ def main() -> None:
             (BLS12_381, 2, (18, 20, 22)),
             (BN254, 2, (18, 20, 22)),
         )
-        bench_msm(kernels, cases, "phases" in wanted)
+        bench_msm(kernels, cases, "compare" in wanted)
 
 
 if __name__ == "__main__":

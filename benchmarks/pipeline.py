@@ -30,11 +30,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from cuzk_engine.devices.base import CancelToken, Owner
-from cuzk_engine.devices.select import open_device
 from cuzk_engine.diagnosis.gaps import find_gaps
 from cuzk_engine.diagnosis.shares import shares, transfers
 from cuzk_engine.diagnosis.table import SpanTable
+
+from cuzk_engine.devices.base import CancelToken, Owner
+from cuzk_engine.devices.select import open_device
 from cuzk_engine.events import Event, Sample, Span
 from cuzk_engine.keys import KeyCache
 from cuzk_engine.runner import Evaluation, PipelineSettings, Prestage, Residency, Runner

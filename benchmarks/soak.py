@@ -29,8 +29,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import psutil
 
-from cuzk_engine.client import EngineClient, JobInfo, JobState, Priority, SettingChange
 from cuzk_engine.cli.main import main as command_line
+from cuzk_engine.client import EngineClient, JobInfo, JobState, Priority, SettingChange
 from tests.support.daemons import Daemon
 
 _DEPTH = 24  # jobs that wait or run at once

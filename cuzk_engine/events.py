@@ -91,7 +91,9 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Readings of a device at one time. Bytes, bytes a second, shares 0…1, watts, MHz."""
+    """Readings of a device at one time. Bytes, bytes a second, shares 0…1, watts, MHz, °C. ``throttle``: what keeps the
+    clock down, names with commas (``nvml.THROTTLE_REASONS``), "" for nothing.
+    """
 
     time_ns: int
     device: str
@@ -105,6 +107,7 @@ class Sample:
     power: float | None = None
     clock: float | None = None
     temperature: float | None = None
+    throttle: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

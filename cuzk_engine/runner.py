@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from cuzk_engine.errors import CuzkError, MemoryPlanError, OutOfDeviceMemoryErro
 from cuzk_engine.events import Kind, Picture
 from cuzk_engine.formats.proof import Proof, PublicSignals
 from cuzk_engine.formats.wtns import Witness
-from cuzk_engine.groth16.assemble import BlindedKey, Blinding, Randomness, assemble
+from cuzk_engine.groth16.assemble import Begun, BlindedKey, Blinding, Randomness, assemble
 from cuzk_engine.groth16.plan import CircuitSizes, CostModel, Query
 from cuzk_engine.groth16.proving_key import ProvingKey
 from cuzk_engine.keys import KeyCache
@@ -183,18 +183,18 @@ class Runner:
                 witness = Witness.open(witness)
             key.check_witness(witness)
         run.advance(run.costs.read_witness())
-        blinding = _Blinding(key, self._randomness)
-        admitted, sums = self._sum(run, key, witness, settings, blinding)
+        assembly = _Assembly(key, self._randomness)
+        admitted, sums = self._sum(run, key, witness, settings, assembly)
         public = PublicSignals(witness.public_values(key.sizes.n_public))
         with run.phase("assemble", Kind.ASSEMBLE):
-            proof = assemble(key.sizes.curve, blinding(), sums)
+            proof = assembly.finish(sums)
         with run.phase("verify", Kind.VERIFY):
             self._verify(key, witness, public, proof)
         run.advance(run.costs.finish())
         return ProofOutcome(proof, public, self.device.info.id, run.phases, admitted.mode, admitted.plan.peak)
 
     def _sum(
-        self, run: Run, key: ProvingKey, witness: Witness, settings: PipelineSettings, blinding: _Blinding
+        self, run: Run, key: ProvingKey, witness: Witness, settings: PipelineSettings, assembly: _Assembly
     ) -> tuple[Admitted, dict[Query, bytes]]:
         """What needs the device; an incident where its memory, or the host's, was not enough."""
         work = Work(key.sizes, key.device_matrices is not None, key.staging_bytes > 0)
@@ -209,7 +209,7 @@ class Runner:
                     with run.phase("load_key", Kind.LOAD_KEY):
                         key = stack.enter_context(self.keys.use_hot(key, run.cancel, run.loading))
                 partition = Partition(
-                    self.device, self._tables, run, key, work, witness, self._threads, self._barrier, blinding,
+                    self.device, self._tables, run, key, work, witness, self._threads, self._barrier, assembly.begin,
                     self._evaluation_threads,
                 )  # fmt: skip
                 return admitted, partition.run(stack, admitted)
@@ -271,17 +271,26 @@ def plan_for(device: Device, sizes: CircuitSizes, settings: PipelineSettings) ->
     return plan_partition(work, mode, device)
 
 
-class _Blinding:
-    """The key's elements with fresh blinding factors, computed when first asked for."""
+class _Assembly:
+    """The last step of a proof; what does not need all sums is done when it is told of some."""
 
     def __init__(self, key: ProvingKey, randomness: Randomness) -> None:
         self._key, self._randomness = key, randomness
+        self._curve = key.sizes.curve
         self._blinded: BlindedKey | None = None
+        self._begun: Begun | None = None
 
-    def __call__(self) -> BlindedKey:
+    def begin(self, sums: Mapping[Query, bytes]) -> None:
+        blinded = self._blind()
+        if Query.A in sums and Query.B1 in sums:
+            self._begun = Begun.of(self._curve, blinded, sums[Query.A], sums[Query.B1])
+
+    def finish(self, sums: Mapping[Query, bytes]) -> Proof:
+        return assemble(self._curve, self._blind(), sums, self._begun)
+
+    def _blind(self) -> BlindedKey:
         if self._blinded is None:
-            curve = self._key.sizes.curve
-            self._blinded = BlindedKey.of(self._key.elements, Blinding.fresh(curve, self._randomness))
+            self._blinded = BlindedKey.of(self._key.elements, Blinding.fresh(self._curve, self._randomness))
         return self._blinded
 
 

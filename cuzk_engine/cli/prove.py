@@ -192,6 +192,12 @@ class _Task:
     def report(self, phase: str, fraction: float) -> None:
         self.progress = (phase, fraction)
 
+    def compiling(self, architecture: str, done: int, total: int) -> None:
+        """In the middle of a proof: the bar stays where it is."""
+        from cuzk_engine.devices.cuda.compiling import progress_text
+
+        self.progress = (progress_text(architecture, done, total), self.progress[1])
+
     def deliver(self, proof: bytes | str, public_json: str) -> None:
         """The point of no return: from here on both files appear, or an error is told."""
         self.committing = True
@@ -234,7 +240,7 @@ def _prove_here(task: _Task) -> dict[str, Any]:
     cancel = CancelToken()
     task.when_interrupted(cancel.set)
     args = task.args
-    device = open_device(args.device)
+    device = open_device(args.device, compiling=task.compiling)
     try:
         runner = Runner(device, KeyCache())
         if args.circuit is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import asdict, astuple, fields
 from typing import Any
@@ -11,6 +12,7 @@ from cuzk_engine.client.types import MemoryPlanInfo, PlanChoice
 from cuzk_engine.daemon.runtime import HostUse, KeyState, Order, Outcome, Progress
 from cuzk_engine.devices.arena import host_budget
 from cuzk_engine.devices.base import CancelToken, Device, DeviceInfo, EventSink, Owner
+from cuzk_engine.devices.cuda.compiling import progress_text
 from cuzk_engine.devices.host import HostMemory
 from cuzk_engine.devices.select import open_device
 from cuzk_engine.errors import CuzkError
@@ -19,6 +21,26 @@ from cuzk_engine.key_tiers import KeyTiers
 from cuzk_engine.keys import KeyCache
 from cuzk_engine.runner import Evaluation, PipelineSettings, Prestage, Residency, Runner
 from cuzk_engine.units import parse_duration
+
+
+class _Phases(threading.local):
+    """The progress of the job that this thread works on, for what the device tells without knowing of jobs."""
+
+    progress: Progress | None = None
+    share = 0.0
+
+    def of_this_thread(self, progress: Progress) -> Progress:
+        self.progress, self.share = progress, 0.0
+
+        def report(phase: str, share: float) -> None:
+            self.share = share
+            progress(phase, share)
+
+        return report
+
+    def compiling(self, architecture: str, done: int, total: int) -> None:
+        if self.progress is not None:
+            self.progress(progress_text(architecture, done, total), self.share)
 
 
 class RunnerRuntime:
@@ -32,9 +54,11 @@ class RunnerRuntime:
         threads: int,
         evaluation_threads: int = 0,
         min_idle_ns: int = 0,
+        phases: _Phases | None = None,
     ) -> None:
         self._device = device
         self._host = host
+        self._phases = phases or _Phases()
         tiers = KeyTiers(device, host, threads)
         self._keys = KeyCache(threads=threads, tiers=tiers, min_idle_ns=min_idle_ns)
         self._runner = Runner(device, self._keys, sink, threads, evaluation_threads)
@@ -46,10 +70,10 @@ class RunnerRuntime:
         if not threads and processes > 1:
             threads = max(1, native.library().threads() // processes)
         budget = host_budget(options["budget"], options["margin"], processes)
-        host = HostMemory(budget.nbytes, sink, device=name, threads=threads)
-        device = open_device(name, sink, options["arena"], threads, host)
+        host, phases = HostMemory(budget.nbytes, sink, device=name, threads=threads), _Phases()
+        device = open_device(name, sink, options["arena"], threads, host, phases.compiling)
         min_idle = parse_duration(options["min_idle"])
-        return cls(device, host, sink, threads, int(options["evaluation_threads"]), min_idle)
+        return cls(device, host, sink, threads, int(options["evaluation_threads"]), min_idle, phases)
 
     @property
     def info(self) -> DeviceInfo:
@@ -66,7 +90,7 @@ class RunnerRuntime:
             order.witness_path,
             Owner(order.job, order.partition, order.worker),
             pipeline_settings(order.settings, order.reduced),
-            progress,
+            self._phases.of_this_thread(progress),
             cancel,
         )
         return Outcome(outcome.proof.to_json(), outcome.public.to_json(), list(outcome.phases.items()))

@@ -36,6 +36,7 @@ from cuzk_engine.events import EventBatch, Holding, Incident, LogLine, Mark, Pic
 from cuzk_engine.proto import engine_v1_pb2 as pb
 from cuzk_engine.settings import PIPELINE_KEYS, TABLE, WORKERS_KEY, value_text
 from cuzk_engine.telemetry.columns import decode_events, encode_events
+from cuzk_engine.telemetry.gpu_sampler import GpuSampler, Target
 from cuzk_engine.telemetry.hub import Hub
 from cuzk_engine.telemetry.sampler import HostSampler
 from cuzk_engine.units import parse_duration
@@ -104,6 +105,7 @@ class Supervisor:
             lambda: {key: value_text(self.settings.values[key]) for key in DIAGNOSED_KEYS}, self._device_facts
         )
         self._samplers: dict[str, HostSampler] = {}
+        self._gpus = GpuSampler()
         self._background_tasks: set[asyncio.Task[None]] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._changed_jobs: dict[str, JobRecord] = {}
@@ -155,6 +157,7 @@ class Supervisor:
         for device in self.devices:
             device.kill()
         self._flush()
+        await asyncio.to_thread(self._gpus.stop)
 
     def request_stop(self, *, drain: bool, timeout: float | None = None) -> None:
         """``timeout``: seconds that the drain may take."""
@@ -474,6 +477,7 @@ class Supervisor:
 
     def _flush(self) -> None:
         """One batch of what happened in the supervisor itself."""
+        self._gpus.collect(self._pending, self.hub.memory)
         pending, self._pending = self._pending, EventBatch.empty()
         found = self._diagnosing.poll(time.monotonic_ns())
         pending.gaps += found.gaps
@@ -492,6 +496,10 @@ class Supervisor:
         self._diagnosing.take(batch)
 
     def _sample(self) -> None:
+        cards = [device for device in self.devices if device.info.get("kind") == "cuda"]
+        self._gpus.watch(
+            {card.id: Target(card.info["uuid"], card.info["bus_id"], (card.pid,) if card.pid else ()) for card in cards}
+        )
         for device in self.devices:
             if device.is_ready and device.info.get("kind") == "cpu":
                 used = self.hub.memory(device.id)

@@ -41,7 +41,7 @@ class Owner:
 class DeviceInfo:
     """What a device is. ``capacity`` in bytes; ``inert_settings`` are settings that make no difference on it;
     ``page_locks``: whether page-locked host memory makes its uploads faster, so that a copy into it pays;
-    ``parallel_launches``: MSMs that are under way at a time, each with its scratch."""
+    ``parallel_launches``: MSMs that can be under way at a time, each with its scratch."""
 
     id: str
     kind: str  # "cpu" | "cuda"
@@ -93,6 +93,12 @@ class Reservation(Protocol):
 
     def settle(self) -> None:
         """Gives back all that is not in use: nothing more will be allocated."""
+        ...
+
+    def settle_early(self) -> bool:
+        """The same while the compute lock is held, so that it may be given up with work under way: what is in use of
+        the serial part counts besides that of others from then on. False where there is no room for that; nothing
+        changes then."""
         ...
 
     def release(self) -> None: ...
@@ -218,10 +224,11 @@ class Msm:
     ``resident``: the points may stay on the device for later launches with the same bytes; what they take there leaves
     ``room``, the reservation that was made for it, and where they are there already ``room`` shrinks by it (None: no
     room was made, since a lease holds them; else they stay only where memory is free). Otherwise they travel for this
-    launch alone, so that the upload for one launch overlaps the kernels of the one before.
+    launch alone: ``sent`` holds them, so that their upload overlaps the launches before (None: the launch brings them
+    itself, where the device does not read the host's memory).
 
-    All that a launch takes besides is given back to the ledger as soon as it was enqueued, where what is launched later
-    runs later; where several are under way, when its event was waited for, at the latest when the lock is let go.
+    All that a launch takes besides is given back to the ledger when its event was waited for, or when the next launch
+    but ``DeviceInfo.parallel_launches`` takes its place.
     """
 
     curve: Curve
@@ -233,6 +240,7 @@ class Msm:
     result: Buffer
     resident: bool = True
     room: Reservation | None = None
+    sent: Buffer | None = None
 
 
 Operation = Evaluate | NttTable | CosetExtend | HJoin | Quotient | Msm
@@ -241,8 +249,8 @@ Operation = Evaluate | NttTable | CosetExtend | HJoin | Quotient | Msm
 @dataclass(frozen=True, slots=True)
 class Need:
     """Bytes that an operation takes on a device at most. ``scratch``: from its launch to its end. ``transit``: points
-    that travel for it, as long. ``stay``: what remains on the device for the next proofs; 0 where the device reads the
-    host's memory."""
+    that travel for it. ``stay``: what remains on the device for the next proofs; 0 where the device
+    reads the host's memory."""
 
     scratch: int
     transit: int = 0

@@ -87,6 +87,10 @@ class Reservation:
         """Gives back all that is not in use."""
         self._ledger._settle(self)
 
+    def settle_early(self) -> bool:
+        """The same where that leaves no more committed than can be had; see `base.Reservation`."""
+        return self._ledger._settle_early(self)
+
     def shrink(self, nbytes: int) -> None:
         """Gives back ``nbytes`` of the held part that turned out not to be needed."""
         self._ledger._shrink(self, nbytes)
@@ -382,6 +386,17 @@ class Ledger:
         with self._changed:
             reservation.held, reservation.serial = reservation.used, 0
             self._notify()
+
+    def _settle_early(self, reservation: Reservation) -> bool:
+        available = self.available()
+        with self._changed:
+            before, held, serial = self._committed(), reservation.held, reservation.serial
+            reservation.held, reservation.serial = reservation.used, 0
+            if self._committed() > max(before, available):
+                reservation.held, reservation.serial = held, serial
+                return False
+            self._notify()
+            return True
 
     def _shrink(self, reservation: Reservation, nbytes: int) -> None:
         with self._changed:

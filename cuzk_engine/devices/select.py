@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cuzk_engine.devices.arena import host_budget, resolve
 from cuzk_engine.devices.base import Device, EventSink
@@ -12,6 +12,9 @@ from cuzk_engine.devices.cuda import probe
 from cuzk_engine.devices.host import HostMemory
 from cuzk_engine.errors import CuzkError, UsageError
 from cuzk_engine.paths import cache_dir
+
+if TYPE_CHECKING:
+    from cuzk_engine.devices.cuda.compiling import Progress
 
 _CUDA: Final = re.compile(r"cuda:(0|[1-9][0-9]{0,3})", re.ASCII)
 
@@ -38,18 +41,21 @@ def open_device(
     arena: str = "auto",
     threads: int = 0,
     host: HostMemory | None = None,
+    compiling: Progress | None = None,
 ) -> Device:
     """The device of that name. ``auto``: the first GPU that can be used, else the CPU. ``arena``: the setting
-    ``cpu.arena``. ``host``: the host's memory, one a process; None: a new one with the machine's budget. Raises
-    UsageError, CuzkError."""
+    ``cpu.arena``. ``host``: the host's memory, one a process; None: a new one with the machine's budget. ``compiling``
+    hears of a GPU's kernels that have to be compiled. Raises UsageError, CuzkError."""
     name = resolve_name(name)
     if host is None:
         host = HostMemory(host_budget().nbytes, sink, device=name, threads=threads)
     if name == "cpu":
         return CpuDevice(resolve(arena), sink, threads, host)
     from cuzk_engine.devices.cuda.device import CudaDevice
+    from cuzk_engine.devices.cuda.limit import read_limit
 
-    return CudaDevice(int(name.removeprefix("cuda:")), cache_dir() / "kernels", sink, host=host)
+    number = int(name.removeprefix("cuda:"))
+    return CudaDevice(number, cache_dir() / "kernels", sink, read_limit(), host, progress=compiling)
 
 
 def resolve_name(name: str) -> str:

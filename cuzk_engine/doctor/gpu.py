@@ -3,73 +3,129 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
 from typing import Any, Final
 
+from cuzk_engine import nvml
+from cuzk_engine.devices.cuda import probe
+from cuzk_engine.devices.cuda.probe import Driver
 from cuzk_engine.doctor.check import Check, ok, problem, warning
+from cuzk_engine.nvml import Nvml, NvmlError
 from cuzk_engine.units import format_size
 
 BELLMAN_LOCKS: Final = (Path("/tmp/bellman.gpu.lock"), Path("/tmp/bellman.priority.lock"))
 _CUPY_PACKAGES: Final = ("cupy-cuda13x", "cupy-cuda12x", "cupy")
 _CPU_ONLY: Final = "proofs run on the CPU"
+_DRIVER_SECONDS: Final = 20.0  # a card that has died keeps the driver busy
+_NOT_STARTED: Final = 802  # CUDA_ERROR_SYSTEM_NOT_READY
+_STUB: Final = 34  # CUDA_ERROR_STUB_LIBRARY
 
 
 @dataclass(frozen=True, slots=True)
 class Cards:
-    """What was found out about the driver. ``fault``: why NVML does not answer; ``kernel``: version of the kernel's
-    module, "" where none is loaded; ``cuda``: the driver's CUDA version, 0 where not known."""
+    """What was found out about the cards. ``kernel``: version of the kernel's module, "" where none is loaded;
+    ``driver``: what CUDA's driver says, ``fault``: why it does not answer; ``listed``: NVML's cards, ``nvml_fault``:
+    why it does not answer; ``release``: the driver's version by NVML."""
 
-    kernel: str
-    fault: str
-    driver: str = ""
-    cuda: int = 0
-    names: tuple[str, ...] = ()
+    kernel: str = ""
+    driver: Driver | None = None
+    fault: str = ""
+    listed: tuple[nvml.Card, ...] = ()
+    nvml_fault: str = ""
+    release: str = ""
 
     @property
     def present(self) -> bool:
-        return bool(self.kernel or self.names)
+        return bool(self.kernel or self.listed or (self.driver is not None and self.driver.cards))
+
+    @property
+    def cuda(self) -> int:
+        """The newest major version of CUDA that the driver serves, 0 where not known."""
+        return self.driver.version[0] if self.driver is not None else 0
 
 
-def look(root: Path = Path("/")) -> Cards:
-    """Asks the kernel and NVML; starts no context on any card."""
-    kernel = _kernel_module(root)
+def look(
+    root: Path = Path("/"), read_driver: Callable[[], Driver | None] = probe.read_driver, library: Any = None
+) -> Cards:
+    """Asks the kernel, the driver and NVML; starts no context on any card."""
+    driver, fault = None, ""
     try:
-        import pynvml
-    except ImportError:
-        return Cards(kernel, "nvidia-ml-py is not installed")
+        driver = nvml.within(_DRIVER_SECONDS, read_driver)
+    except NvmlError:
+        fault = f"the driver does not answer ({_DRIVER_SECONDS:g} s)"
     try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        return Cards(kernel, _worded(error, pynvml))
+        listed, release = nvml.within(nvml.ANSWER_SECONDS, lambda: _listed(library))
+        nvml_fault = "" if listed else "no device was found"
+    except NvmlError as error:
+        listed, release, nvml_fault = (), "", str(error)
+    return Cards(_kernel_module(root), driver, fault, listed, nvml_fault, release)
+
+
+def _listed(library: Any) -> tuple[tuple[nvml.Card, ...], str]:
+    opened = Nvml.open(library)
     try:
-        count = pynvml.nvmlDeviceGetCount()
-        names = tuple(_name(pynvml, number) for number in range(count))
-        driver = _text(pynvml.nvmlSystemGetDriverVersion())
-        return Cards(kernel, "" if count else "no device was found", driver, _cuda_version(pynvml), names)
-    except pynvml.NVMLError as error:
-        return Cards(kernel, _worded(error, pynvml))
+        return opened.cards(), opened.driver_version()
     finally:
-        pynvml.nvmlShutdown()
+        opened.close()
 
 
 def driver(cards: Cards) -> Check:
-    name = "nvidia driver"
-    if cards.names:
-        version = f"{cards.driver}, CUDA {cards.cuda // 1000}.{cards.cuda % 1000 // 10}" if cards.cuda else cards.driver
-        return ok(name, f"{version}; {', '.join(cards.names)}")
-    if not cards.kernel:
-        return ok(name, f"none ({cards.fault}): {_CPU_ONLY}")
+    name, found = "nvidia driver", cards.driver
+    if cards.fault:
+        return problem(name, cards.fault, "see nvidia-smi and the kernel's log; the machine may need a restart")
+    if found is None:
+        if not cards.kernel:
+            return ok(name, f"none ({probe.LIBRARY} was not found): {_CPU_ONLY}")
+        return warning(
+            name,
+            f"the kernel's module {cards.kernel} is loaded, but {probe.LIBRARY} was not found: {_CPU_ONLY}",
+            "install the library of that version (libnvidia-compute), or start the container with the NVIDIA runtime",
+        )
+    words = f"{cards.release or cards.kernel or 'of unknown version'}, CUDA {'.'.join(map(str, found.version))}"
+    if found.fault:
+        return warning(
+            name, f"{words}: it does not start (code {found.fault}): {_CPU_ONLY}", _fault_advice(found.fault)
+        )
+    count = f"{len(found.cards)} card{'' if len(found.cards) == 1 else 's'}"
+    if found.cards:
+        return ok(name, f"{words}; {count}")
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if hidden is not None and cards.listed:
+        return warning(
+            name, f'{words}; CUDA_VISIBLE_DEVICES="{hidden}" hides all cards: {_CPU_ONLY}', "unset it, or name a card"
+        )
+    return ok(name, f"{words}; it sees no card: {_CPU_ONLY}")
+
+
+def _fault_advice(code: int) -> str:
+    special = {
+        35: "update the driver",
+        _STUB: "the library is the stub of the CUDA toolkit: take its folder out of LD_LIBRARY_PATH",
+        _NOT_STARTED: "start nvidia-fabricmanager",
+        803: "the library and the kernel's module are of different versions: restart the machine",
+    }
+    return special.get(code, "see nvidia-smi")
+
+
+def monitoring(cards: Cards) -> Check:
+    """NVML: what charts of memory, transfers, power and clocks are drawn from."""
+    name = "nvml"
+    if not cards.nvml_fault:
+        return ok(name, f"answers, {len(cards.listed)} card{'' if len(cards.listed) == 1 else 's'}")
+    if not cards.present and cards.driver is None:
+        return ok(name, f"none ({cards.nvml_fault}); matters with a GPU only")
     return warning(
         name,
-        f"the kernel's module {cards.kernel} is loaded, but {cards.fault}: {_CPU_ONLY}",
-        "install the library of the same version (libnvidia-compute), or start the container with the NVIDIA runtime",
+        f"{cards.nvml_fault}: proofs run, but other programs' memory, transfers, power and clocks are not shown",
+        "see nvidia-smi; in a container: start it with the NVIDIA runtime and its utility capability",
     )
 
 
 def cupy(cards: Cards) -> Check:
-    extra = "cuda13" if cards.cuda >= 13000 else "cuda12"
+    extra = "cuda13" if cards.cuda >= 13 else "cuda12"
     advice = f"pip install 'cuzk[{extra}]'"
     found = {name: version for name in _CUPY_PACKAGES if (version := _version(name))}
     if len(found) > 1:
@@ -80,8 +136,8 @@ def cupy(cards: Cards) -> Check:
             return warning("cupy", f"not installed: the cards cannot be used, {_CPU_ONLY}", advice)
         return ok("cupy", f"not installed; with a GPU it comes with {advice}")
     name, version = next(iter(found.items()), ("cupy", "of unknown version"))
-    if name == "cupy-cuda13x" and 0 < cards.cuda < 13000:
-        return problem("cupy", f"{name} {version}, but the driver knows CUDA {cards.cuda // 1000} only", advice)
+    if name == "cupy-cuda13x" and 0 < cards.cuda < 13:
+        return problem("cupy", f"{name} {version}, but the driver knows CUDA {cards.cuda} only", advice)
     return ok("cupy", f"{name} {version}")
 
 
@@ -134,33 +190,6 @@ def _kernel_module(root: Path) -> str:
         return ""
     words = first.split()
     return next((word for word in words if word[:1].isdigit() and "." in word), "of unknown version")
-
-
-def _worded(error: Any, pynvml: Any) -> str:
-    kinds = {
-        "NVMLError_LibraryNotFound": "NVML's library libnvidia-ml.so.1 was not found",
-        "NVMLError_DriverNotLoaded": "NVML says that the driver is not loaded",
-        "NVMLError_LibRmVersionMismatch": "NVML's library and the kernel's module are of different versions",
-        "NVMLError_NoPermission": "NVML may not be used by this user",
-        "NVMLError_NotFound": "no device was found",
-    }
-    return kinds.get(type(error).__name__, f"NVML fails: {error}")
-
-
-def _name(pynvml: Any, number: int) -> str:
-    handle = pynvml.nvmlDeviceGetHandleByIndex(number)
-    return f"{_text(pynvml.nvmlDeviceGetName(handle))}, {format_size(pynvml.nvmlDeviceGetMemoryInfo(handle).total)}"
-
-
-def _cuda_version(pynvml: Any) -> int:
-    try:
-        return int(pynvml.nvmlSystemGetCudaDriverVersion_v2())
-    except pynvml.NVMLError:
-        return 0
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def _version(package: str) -> str:

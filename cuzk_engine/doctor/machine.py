@@ -88,6 +88,41 @@ def memory(arena: str = "auto", root: Path = Path("/")) -> Check:
     return ok(name, found)
 
 
+def surroundings(root: Path = Path("/")) -> Check:
+    """Whether this is a machine of its own, a container or Windows' Linux: each has limits of its own with a GPU."""
+    name = "surroundings"
+    found = []
+    if "microsoft" in _read(root / "proc/version").lower():
+        found.append("WSL: page-locked memory is limited, and the cards do not tell which program holds their memory")
+    kind = _container(root)
+    if kind:
+        found.append(
+            f"{kind}: a GPU needs the NVIDIA runtime (--gpus all), page-locked memory --ulimit memlock=-1, and process "
+            "numbers on a card are the machine's"
+        )
+    return ok(name, "; ".join(found) or "neither a container nor WSL")
+
+
+def _container(root: Path) -> str:
+    """What kind of container this is, "" for none."""
+    if (root / ".dockerenv").exists():
+        return "Docker container"
+    if (root / "run/.containerenv").exists():
+        return "Podman container"
+    groups = _read(root / "proc/1/cgroup")
+    for word, kind in (("kubepods", "Kubernetes pod"), ("docker", "Docker container"), ("lxc", "LXC container")):
+        if word in groups:
+            return kind
+    return ""
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
 def locked_memory(has_gpu: bool) -> Check:
     """The limit on page-locked memory, which uploads to a GPU use."""
     name = "memory lock limit"

@@ -12,7 +12,7 @@ All points here are affine in Montgomery form, as the key's.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -67,14 +67,27 @@ class BlindedKey:
         )
 
 
-def assemble(curve: Curve, blinded: BlindedKey, sums: dict[Query, bytes]) -> Proof:
+@dataclass(frozen=True)
+class Begun:
+    """A, and s A + r B' − r s δ: what can be computed as soon as two of the sums are there."""
+
+    a: bytes = field(repr=False)
+    c: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, curve: Curve, blinded: BlindedKey, sum_a: bytes, sum_b1: bytes) -> Begun:
+        a = add_points(curve, Group.G1, blinded.a, sum_a)
+        b1 = add_points(curve, Group.G1, blinded.b1, sum_b1)
+        s_a, r_b = _multiples(curve, Group.G1, [a, b1], [blinded.blinding.s, blinded.blinding.r])
+        return cls(a, add_points(curve, Group.G1, s_a, r_b, blinded.c))
+
+
+def assemble(curve: Curve, blinded: BlindedKey, sums: Mapping[Query, bytes], begun: Begun | None = None) -> Proof:
     """The proof from the MSMs' results, one point a query."""
-    a = add_points(curve, Group.G1, blinded.a, sums[Query.A])
-    b1 = add_points(curve, Group.G1, blinded.b1, sums[Query.B1])
+    begun = begun or Begun.of(curve, blinded, sums[Query.A], sums[Query.B1])
     b2 = add_points(curve, Group.G2, blinded.b2, sums[Query.B2])
-    s_a, r_b = _multiples(curve, Group.G1, [a, b1], [blinded.blinding.s, blinded.blinding.r])
-    c = add_points(curve, Group.G1, sums[Query.L], sums[Query.H], s_a, r_b, blinded.c)
-    return Proof(curve, decode_g1(curve, a), decode_g2(curve, b2), decode_g1(curve, c))
+    c = add_points(curve, Group.G1, sums[Query.L], sums[Query.H], begun.c)
+    return Proof(curve, decode_g1(curve, begun.a), decode_g2(curve, b2), decode_g1(curve, c))
 
 
 def _multiples(curve: Curve, group: Group, points: Sequence[bytes], scalars: Sequence[int]) -> list[bytes]:

@@ -141,8 +141,7 @@ class Gate:
 
     def most(self, work: Work, mode: Mode) -> int:
         """Bytes of one partition at the peak, the first one or a later one."""
-        steady = steady_plan(work, mode, self._device)
-        return max(steady.peak, self.plan(work, mode).peak)
+        return max(steady_plan(work, mode, self._device).peak, self.plan(work, mode).peak)
 
     def capacity(self) -> int:
         """What a partition could have at most at present: other programs hold the rest, and the context."""

@@ -3,14 +3,14 @@
     ahead         evaluate · upload · lock { H, MSMs } · last sums
     locked, off   evaluate · lock { upload, H, MSMs } · last sums       off: from pageable memory
 
-The lock is given up when the last launch was enqueued and nothing of the memory that counts once for all workers is in
-use any more, so that the next worker's kernels stand behind this one's last without a gap.
+The lock is given up when the last launch was enqueued, so that the next worker's kernels begin beside this one's last
+ones; where the memory that counts once for all workers is needed for both, when the last launch has ended.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
 from cuzk_engine.devices.base import CosetExtend, Device, Evaluate, HJoin, Quotient
@@ -31,7 +31,8 @@ PAST_NS = 10 * 10**9  # the events before an incident that belong to its picture
 
 
 class Partition:
-    """One partition that was admitted. ``while_running``: host work that is done while the last sums run."""
+    """One partition that was admitted. ``while_running``: host work that is done while the last sums run, with those
+    that are there."""
 
     def __init__(
         self,
@@ -43,7 +44,7 @@ class Partition:
         witness: Witness,
         threads: int,
         barrier: Barrier | None,
-        while_running: Callable[[], object],
+        while_running: Callable[[Mapping[Query, bytes]], object],
         evaluation_threads: int = 0,
     ) -> None:
         self._device, self._tables, self._run, self._key, self._work = device, tables, run, key, work
@@ -69,15 +70,16 @@ class Partition:
         with self._locked(), ExitStack() as inside, self._freezing():
             if vectors is None:
                 vectors = staging.upload(inside)
+            sums.send_first()
             self._transform(inside, admitted, vectors)
             with self._run.phase("msm"):
                 sums.launch(vectors)
-                if admitted.reservation is not None and admitted.reservation.serial_used:
+                if admitted.reservation is not None and not admitted.reservation.settle_early():
                     sums.finish()
         if admitted.reservation is not None:
             admitted.reservation.settle()  # nothing more is allocated: the next in line may have the rest
         with self._run.phase("msm"), self._freezing():
-            self._while_running()
+            self._while_running(sums.known)
             return sums.collect()
 
     def _sums(self, admitted: Admitted, staging: Staging) -> Sums:

@@ -8,21 +8,25 @@ ledger's: a buffer goes as soon as what uses it was launched.
     H           w, a, buckets, results   b and c went when a∘b − c stood in a
     A B1 B2 L   w, buckets, results      a went with H
 
-What stays (table, matrices, points) counts from the stage that loads it, or in all of them where it is there already.
+Buckets are those of as many launches as the device has under way at a time. Points that travel are there from one
+launch ahead until a launch's result was fetched; the first ones come with the lock. What stays (table, matrices,
+points) counts from the stage that loads it, or in all of them where it is there already.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from cuzk_engine.curves import Curve
 from cuzk_engine.devices.base import DeviceInfo, Need
+from cuzk_engine.devices.pages import block_bytes
 from cuzk_engine.events import Purpose
 from cuzk_engine.groth16.plan import CircuitSizes, PointRange, Query
 from cuzk_engine.pipeline.modes import Mode, Prestage, Work
+
+OUTSTANDING: Final = 2  # results of MSM launches at a time, or more where a device has more under way
 
 EVALUATE: Final = "evaluate"
 TRANSFORM: Final = "transform"
@@ -133,15 +137,17 @@ def plan_partition(work: Work, mode: Mode, needs: Needs, there: There = NOTHING)
     sizes = work.sizes
     vector, witness = sizes.vector_bytes, sizes.witness_bytes
     stages = []
-    inputs = {Purpose.WITNESS: witness, Purpose.ABC: 3 * vector}
+    launches = _launches(work, mode, needs)
+    first = 0 if work.converts else launches[0][1].transit
+    inputs = {Purpose.WITNESS: witness, Purpose.ABC: 3 * vector, Purpose.SRS: first}
     if mode.on_device:
         need = _evaluate_need(sizes, needs, prepared=MATRICES in there)
         loaded = {} if MATRICES in there else {Purpose.MATRICES: need.stay}
         stages.append(Stage(EVALUATE, {**inputs, Purpose.SCRATCH: need.scratch}, loaded))
     table = needs.table_bytes(sizes.curve, sizes.log_domain)
     stages.append(Stage(TRANSFORM, inputs, {} if TABLE in there else {Purpose.NTT: table}))
-    results = outstanding(mode) * max(sizes.point_bytes(query) for query in Query)
-    stages += _msm_stages(work, mode, needs, there, results)
+    results = outstanding(mode, needs.info) * max(sizes.point_bytes(query) for query in Query)
+    stages += _msm_stages(sizes, mode, needs.info, launches, there, results)
     return PartitionPlan(
         mode=mode,
         stages=tuple(stages),
@@ -149,7 +155,7 @@ def plan_partition(work: Work, mode: Mode, needs: Needs, there: There = NOTHING)
         found=frozenset(there),
         inputs=witness + (0 if mode.on_device else 3 * vector),
         results=results,
-        host=_host(work, mode, page_locks=needs.info.page_locks),
+        host=_host(work, mode, needs.info),
     )
 
 
@@ -171,32 +177,50 @@ def is_resident(work: Work, mode: Mode, query: Query) -> bool:
     return mode.is_resident and not work.converts and len(work.sizes.launches(query, mode.batch)) == 1
 
 
-def _msm_stages(work: Work, mode: Mode, needs: Needs, there: There, results: int) -> list[Stage]:
-    """Launches that are under way together count together, which is never more than there are results for."""
-    sizes, stages = work.sizes, []
-    running: deque[Need] = deque(maxlen=min(needs.info.parallel_launches, outstanding(mode)))
+def outstanding(mode: Mode, info: DeviceInfo) -> int:
+    """MSM launches whose results were not fetched, at most."""
+    return max(OUTSTANDING, info.parallel_launches) if mode.double_buffer else 1
+
+
+def msm_need(sizes: CircuitSizes, needs: Needs, query: Query, part: PointRange, *, resident: bool) -> Need:
+    present = min(part.n, sizes.present_points(query))  # where they are in a query is not known
+    return needs.msm_need(sizes.curve, query.group, part.n, present, resident=resident)
+
+
+def _launches(work: Work, mode: Mode, needs: Needs) -> list[tuple[Query, Need]]:
+    found = []
     for query in Query:
-        scratch = stay = transit = 0
-        for part in sizes.launches(query, mode.batch):
-            need = _msm_need(sizes, needs, query, part, resident=is_resident(work, mode, query))
-            running.append(need)
-            stay += need.stay
-            together = sum(n.scratch for n in running), sum(n.transit for n in running)
-            scratch, transit = max((scratch, transit), together, key=sum)
+        resident = is_resident(work, mode, query)
+        for part in work.sizes.launches(query, mode.batch):
+            found.append((query, msm_need(work.sizes, needs, query, part, resident=resident)))
+    return found
+
+
+def _msm_stages(
+    sizes: CircuitSizes,
+    mode: Mode,
+    info: DeviceInfo,
+    launches: Sequence[tuple[Query, Need]],
+    there: There,
+    results: int,
+) -> list[Stage]:
+    needs = [need for _, need in launches]
+    parallel, fetched = info.parallel_launches if mode.double_buffer else 1, outstanding(mode, info)
+    stages = []
+    for query in Query:
+        numbers = [k for k, (of, _) in enumerate(launches) if of is query]
+        scratch = (sum(need.scratch for need in needs[max(0, k + 1 - parallel) : k + 1]) for k in numbers)
+        transit = (sum(need.transit for need in needs[max(0, k + 1 - fetched) : k + 2]) for k in numbers)
         used = {
             Purpose.WITNESS: sizes.witness_bytes,
             Purpose.ABC: sizes.vector_bytes if query is Query.H else 0,
-            Purpose.MSM: scratch,
-            Purpose.SRS: transit,
+            Purpose.MSM: max(scratch),
+            Purpose.SRS: max(transit),
             Purpose.RESULT: results,
         }
+        stay = sum(needs[k].stay for k in numbers)
         stages.append(Stage(query.value, used, {} if query in there else {Purpose.SRS: stay}))
     return stages
-
-
-def _msm_need(sizes: CircuitSizes, needs: Needs, query: Query, part: PointRange, *, resident: bool) -> Need:
-    present = min(part.n, sizes.present_points(query))  # where they are in a query is not known
-    return needs.msm_need(sizes.curve, query.group, part.n, present, resident=resident)
 
 
 def _there_by_purpose(there: There) -> dict[Purpose, int]:
@@ -207,21 +231,25 @@ def _there_by_purpose(there: There) -> dict[Purpose, int]:
     return found
 
 
-def _host(work: Work, mode: Mode, *, page_locks: bool) -> dict[Purpose, int]:
+def _host(work: Work, mode: Mode, info: DeviceInfo) -> dict[Purpose, int]:
     """a, b, c where the host evaluates; a copy of the witness where that is page-locked; what points are converted
     into."""
+    locks = info.page_locks and mode.prestage is not Prestage.OFF
+
+    def size(nbytes: int) -> int:
+        return block_bytes(nbytes) if locks and nbytes else nbytes
+
     host = {
-        Purpose.ABC: 0 if mode.on_device else 3 * work.sizes.vector_bytes,
-        Purpose.WITNESS: work.sizes.witness_bytes if page_locks and mode.prestage is not Prestage.OFF else 0,
-        Purpose.SRS: outstanding(mode) * conversion_bytes(work, mode) if work.converts else 0,
+        Purpose.ABC: 0 if mode.on_device else 3 * size(work.sizes.vector_bytes),
+        Purpose.WITNESS: size(work.sizes.witness_bytes) if locks else 0,
+        Purpose.SRS: conversions(mode) * size(conversion_bytes(work, mode)) if work.converts else 0,
     }
     return {purpose: nbytes for purpose, nbytes in host.items() if nbytes}
 
 
-def outstanding(mode: Mode) -> int:
-    """MSM launches at a time whose results were not fetched: there are so many buffers for results, and for points
-    that are converted."""
-    return 2 if mode.double_buffer else 1
+def conversions(mode: Mode) -> int:
+    """Buffers that points are converted into."""
+    return OUTSTANDING if mode.double_buffer else 1
 
 
 def conversion_bytes(work: Work, mode: Mode) -> int:

@@ -82,10 +82,7 @@ class Planned:
 
 
 def planned(work: Work, mode: Mode, device: Device) -> Planned:
-    return Planned(
-        plan_partition(work, mode, device),
-        steady_plan(work, mode, device),
-    )
+    return Planned(plan_partition(work, mode, device), steady_plan(work, mode, device))
 
 
 def work_of(path: Path | str, checks: CheckedKeys | None = None) -> Work:

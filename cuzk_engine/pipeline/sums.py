@@ -1,7 +1,9 @@
 """The five MSMs of a proof, in launches of at most a batch each, and the addition of their results on the host.
 
 With double-buffering the result of launch i − 1 is fetched and added while launch i runs; without it the host waits
-after each launch. Both give the same sums.
+after each launch. Both give the same sums. Points that travel are sent to the device one launch ahead:
+
+    send 0 · transforms · launch 0 · send 1 · launch 1 · send 2 · fetch 0 · launch 2 · send 3 · fetch 1 …
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from cuzk_engine.groth16.plan import PointRange, Query
 from cuzk_engine.groth16.proving_key import ProvingKey
 from cuzk_engine.native import Group
 from cuzk_engine.pipeline.modes import Mode, Prestage, Work
-from cuzk_engine.pipeline.plan import conversion_bytes, is_resident, outstanding
+from cuzk_engine.pipeline.plan import conversion_bytes, conversions, is_resident, msm_need, outstanding
 from cuzk_engine.pipeline.progress import Run
 from cuzk_engine.pipeline.staging import Vectors
 
@@ -31,16 +33,34 @@ class _Launch:
 
 
 @dataclass(slots=True)
+class _Sent:
+    """The points of a launch, and where they travel to."""
+
+    points: Bytes
+    buffer: Buffer | None = None
+    event: DeviceEvent | None = None
+
+    def arrive(self) -> None:
+        if self.event is not None:
+            self.event.wait()
+
+    def free(self) -> None:
+        if self.buffer is not None:
+            self.buffer.free()
+
+
+@dataclass(slots=True)
 class _Running:
     launch: _Launch
+    sent: _Sent
     result: Buffer
     event: DeviceEvent
 
 
 class Sums:
-    """A context manager that frees what it allocated. ``room``: the reservation that has room for a query's points, if
-    they are not on the device. ``arrived`` is called when a result is there, and so everything that was uploaded
-    before."""
+    """A context manager that waits for what it launched and frees what it allocated. ``room``: the reservation that has
+    room for a query's points, if they are not on the device. ``arrived`` is called when a result is there, and so
+    everything that was uploaded before."""
 
     def __init__(
         self,
@@ -58,34 +78,54 @@ class Sums:
         self._room = room
         self._threads = threads
         self._arrived = arrived
+        self._launches = list(self._all_launches())
+        self._sent: deque[_Sent] = deque()  # not launched yet
         self._running: deque[_Running] = deque()
         self._sums: dict[Query, bytes] = {}
         self._results: list[Buffer] = []
         self._converted: list[StagingBuffer] = []
+        self._reading: dict[int, _Sent] = {}  # what last read each of them
 
     def __enter__(self) -> Sums:
         return self
 
     def __exit__(self, *exc: object) -> None:
         try:
-            if self._converted:  # uploads may still read them
-                self.finish()
+            for sent in self._sent:  # the host's memory they come from may go
+                sent.arrive()
+            self.finish()
         finally:
-            for buffer in self._converted:
-                buffer.free()
+            for sent in (*self._sent, *(running.sent for running in self._running)):
+                sent.free()
             for result in self._results:
                 result.free()
+            for buffer in self._converted:
+                buffer.free()
+
+    @property
+    def known(self) -> Mapping[Query, bytes]:
+        """The sums that are there."""
+        running = {one.launch.query for one in self._running}
+        return {query: point for query, point in self._sums.items() if query not in running}
+
+    def send_first(self) -> None:
+        """Sends the points of the first launch, unless they have to be converted: the transforms come first then."""
+        if not self._work.converts:
+            self._send(0)
 
     def launch(self, vectors: Vectors) -> None:
         """Launches everything; what was not collected yet is running then, or done."""
-        count = outstanding(self._mode)
-        self._allocate(count)
-        buffers = [buffer.data for buffer in self._converted]
-        for number, launch in enumerate(self._launches()):
+        count = outstanding(self._mode, self._device.info)
+        largest = max(self._sizes.point_bytes(query) for query in Query)
+        for _ in range(count):
+            self._results.append(self._device.allocate(largest, Purpose.RESULT, self._run.owner))
+        for number, launch in enumerate(self._launches):
             while len(self._running) >= count:
                 self._collect_first()
-            target = buffers[number % len(buffers)] if buffers else None
-            self._launch_one(launch, vectors, target, self._results[number % count])
+            if not self._sent:
+                self._send(number)
+            self._launch_one(launch, vectors, self._sent.popleft(), self._results[number % count])
+            self._send(number + 1)
             if not self._mode.double_buffer:
                 with self._run.span(Kind.RESULT_SYNC):
                     self._running[-1].event.wait()
@@ -95,7 +135,9 @@ class Sums:
     def finish(self) -> None:
         """Waits until everything that was launched has ended."""
         if self._running:
-            self._running[-1].event.wait()
+            with self._run.span(Kind.RESULT_SYNC):
+                for running in self._running:
+                    running.event.wait()
 
     def collect(self) -> dict[Query, bytes]:
         """The sums, one affine point in Montgomery form each."""
@@ -103,45 +145,67 @@ class Sums:
             self._collect_first()
         return self._sums
 
-    def _launches(self) -> Iterator[_Launch]:
+    def _all_launches(self) -> Iterator[_Launch]:
         for query in Query:
             parts = self._sizes.launches(query, self._mode.batch)
             for part in parts:
                 yield _Launch(query, part, part is parts[-1])
 
-    def _allocate(self, count: int) -> None:
-        device, owner = self._device, self._run.owner
-        largest = max(self._sizes.point_bytes(query) for query in Query)
-        for _ in range(count):
-            self._results.append(device.allocate(largest, Purpose.RESULT, owner))
-        if self._work.converts:
-            nbytes, pinned = conversion_bytes(self._work, self._mode), self._mode.prestage is not Prestage.OFF
-            for _ in range(count):
-                self._converted.append(device.staging(nbytes, Purpose.SRS, owner, pinned=pinned))
+    def _send(self, number: int) -> None:
+        """Brings the points of a launch on their way, where they travel."""
+        if number >= len(self._launches):
+            return
+        query, part = self._launches[number].query, self._launches[number].part
+        target = self._conversion(number) if self._work.converts else None
+        call = native.Call(self._threads, self._run.cancel.address)
+        sent = _Sent(self._key.points(query, part, target, call))
+        self._sent.append(sent)
+        if target is not None:
+            self._reading[number % len(self._converted)] = sent
+        resident = is_resident(self._work, self._mode, query)
+        if msm_need(self._sizes, self._device, query, part, resident=resident).transit:
+            sent.buffer = self._device.allocate(sent.points.nbytes, Purpose.SRS, self._run.owner)
+            sent.event = self._device.upload(sent.buffer, sent.points, Kind.UPLOAD_SRS, self._run.owner)
 
-    def _launch_one(self, launch: _Launch, vectors: Vectors, converted: Bytes | None, result: Buffer) -> None:
+    def _conversion(self, number: int) -> Bytes:
+        """What the points of a launch are converted into, once nobody reads it any more."""
+        if not self._converted:
+            nbytes, pinned = conversion_bytes(self._work, self._mode), self._mode.prestage is not Prestage.OFF
+            for _ in range(conversions(self._mode)):
+                self._converted.append(self._device.staging(nbytes, Purpose.SRS, self._run.owner, pinned=pinned))
+        index = number % len(self._converted)
+        if index in self._reading:
+            self._reading[index].arrive()
+        return self._converted[index].data
+
+    def _launch_one(self, launch: _Launch, vectors: Vectors, sent: _Sent, result: Buffer) -> None:
         query, part, sizes, run = launch.query, launch.part, self._sizes, self._run
         scalars = vectors.abc[0] if query is Query.H else vectors.witness
         offset = sizes.n_public + 1 if query is Query.L else 0
-        call = native.Call(self._threads, run.cancel.address)
-        points = self._key.points(query, part, converted, call)
         operation = Msm(
-            sizes.curve, query.group, points, scalars, offset + part.first, part.n, result,
-            resident=is_resident(self._work, self._mode, query), room=self._room[query],
+            sizes.curve, query.group, sent.points, scalars, offset + part.first, part.n, result,
+            resident=is_resident(self._work, self._mode, query), room=self._room[query], sent=sent.buffer,
         )  # fmt: skip
         after = None if query is Query.H else vectors.ready["w"]
-        self._running.append(_Running(launch, result, self._device.launch(operation, run.owner, run.cancel, after)))
+        try:
+            event = self._device.launch(operation, run.owner, run.cancel, after)
+        except BaseException:
+            self._sent.appendleft(sent)
+            raise
+        self._running.append(_Running(launch, sent, result, event))
         if launch.is_last and query is Query.H:
             vectors.abc[0].free()
         elif launch.is_last and query is tuple(Query)[-1]:
             vectors.witness.free()
 
     def _collect_first(self) -> None:
-        running = self._running.popleft()
+        running = self._running[0]
         query, part, sizes = running.launch.query, running.launch.part, self._sizes
         running.event.wait()
         nbytes = sizes.point_bytes(query)
         found = self._device.download(running.result, nbytes, Kind.DOWNLOAD_RESULT, self._run.owner)
+        self._running.popleft()
+        running.sent.free()
         known = self._sums.get(query)
         self._sums[query] = found if known is None else add_points(sizes.curve, Group(query.group), known, found)
         self._arrived()

@@ -654,6 +654,7 @@ class Sample(_message.Message):
     POWER_FIELD_NUMBER: _builtins.int
     CLOCK_FIELD_NUMBER: _builtins.int
     TEMPERATURE_FIELD_NUMBER: _builtins.int
+    THROTTLE_FIELD_NUMBER: _builtins.int
     time_ns: _builtins.int
     device: _builtins.str
     memory_used: _builtins.int
@@ -666,6 +667,8 @@ class Sample(_message.Message):
     power: _builtins.float
     clock: _builtins.float
     temperature: _builtins.float
+    throttle: _builtins.str
+    """what keeps the clock down, names with commas; empty: nothing"""
     def __init__(
         self,
         *,
@@ -681,10 +684,11 @@ class Sample(_message.Message):
         power: _builtins.float | None = ...,
         clock: _builtins.float | None = ...,
         temperature: _builtins.float | None = ...,
+        throttle: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_clock", b"_clock", "_memory_capacity", b"_memory_capacity", "_memory_other", b"_memory_other", "_memory_reserved", b"_memory_reserved", "_memory_used", b"_memory_used", "_pcie_rx", b"_pcie_rx", "_pcie_tx", b"_pcie_tx", "_power", b"_power", "_temperature", b"_temperature", "_utilisation", b"_utilisation", "clock", b"clock", "memory_capacity", b"memory_capacity", "memory_other", b"memory_other", "memory_reserved", b"memory_reserved", "memory_used", b"memory_used", "pcie_rx", b"pcie_rx", "pcie_tx", b"pcie_tx", "power", b"power", "temperature", b"temperature", "utilisation", b"utilisation"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_clock", b"_clock", "_memory_capacity", b"_memory_capacity", "_memory_other", b"_memory_other", "_memory_reserved", b"_memory_reserved", "_memory_used", b"_memory_used", "_pcie_rx", b"_pcie_rx", "_pcie_tx", b"_pcie_tx", "_power", b"_power", "_temperature", b"_temperature", "_throttle", b"_throttle", "_utilisation", b"_utilisation", "clock", b"clock", "memory_capacity", b"memory_capacity", "memory_other", b"memory_other", "memory_reserved", b"memory_reserved", "memory_used", b"memory_used", "pcie_rx", b"pcie_rx", "pcie_tx", b"pcie_tx", "power", b"power", "temperature", b"temperature", "throttle", b"throttle", "utilisation", b"utilisation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock", b"_clock", "_memory_capacity", b"_memory_capacity", "_memory_other", b"_memory_other", "_memory_reserved", b"_memory_reserved", "_memory_used", b"_memory_used", "_pcie_rx", b"_pcie_rx", "_pcie_tx", b"_pcie_tx", "_power", b"_power", "_temperature", b"_temperature", "_utilisation", b"_utilisation", "clock", b"clock", "device", b"device", "memory_capacity", b"memory_capacity", "memory_other", b"memory_other", "memory_reserved", b"memory_reserved", "memory_used", b"memory_used", "pcie_rx", b"pcie_rx", "pcie_tx", b"pcie_tx", "power", b"power", "temperature", b"temperature", "time_ns", b"time_ns", "utilisation", b"utilisation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock", b"_clock", "_memory_capacity", b"_memory_capacity", "_memory_other", b"_memory_other", "_memory_reserved", b"_memory_reserved", "_memory_used", b"_memory_used", "_pcie_rx", b"_pcie_rx", "_pcie_tx", b"_pcie_tx", "_power", b"_power", "_temperature", b"_temperature", "_throttle", b"_throttle", "_utilisation", b"_utilisation", "clock", b"clock", "device", b"device", "memory_capacity", b"memory_capacity", "memory_other", b"memory_other", "memory_reserved", b"memory_reserved", "memory_used", b"memory_used", "pcie_rx", b"pcie_rx", "pcie_tx", b"pcie_tx", "power", b"power", "temperature", b"temperature", "throttle", b"throttle", "time_ns", b"time_ns", "utilisation", b"utilisation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clock: _TypeAlias = _typing.Literal["clock"]  # noqa: Y015
     _WhichOneofArgType__clock: _TypeAlias = _typing.Literal["_clock", b"_clock"]  # noqa: Y015
@@ -704,6 +708,8 @@ class Sample(_message.Message):
     _WhichOneofArgType__power: _TypeAlias = _typing.Literal["_power", b"_power"]  # noqa: Y015
     _WhichOneofReturnType__temperature: _TypeAlias = _typing.Literal["temperature"]  # noqa: Y015
     _WhichOneofArgType__temperature: _TypeAlias = _typing.Literal["_temperature", b"_temperature"]  # noqa: Y015
+    _WhichOneofReturnType__throttle: _TypeAlias = _typing.Literal["throttle"]  # noqa: Y015
+    _WhichOneofArgType__throttle: _TypeAlias = _typing.Literal["_throttle", b"_throttle"]  # noqa: Y015
     _WhichOneofReturnType__utilisation: _TypeAlias = _typing.Literal["utilisation"]  # noqa: Y015
     _WhichOneofArgType__utilisation: _TypeAlias = _typing.Literal["_utilisation", b"_utilisation"]  # noqa: Y015
     @_typing.overload
@@ -724,6 +730,8 @@ class Sample(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__power) -> _WhichOneofReturnType__power | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__temperature) -> _WhichOneofReturnType__temperature | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__throttle) -> _WhichOneofReturnType__throttle | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__utilisation) -> _WhichOneofReturnType__utilisation | None: ...
 

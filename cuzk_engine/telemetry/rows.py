@@ -30,6 +30,7 @@ SAMPLE_FIELDS: Final = (
     "power",
     "clock",
     "temperature",
+    "throttle",
 )
 
 

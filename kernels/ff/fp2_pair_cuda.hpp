@@ -31,6 +31,8 @@ CUZK_UNROLL
   }
   static CUZK_INLINE size_t component_offset() { return odd() ? F::bytes : 0; }
   static CUZK_INLINE Fp2Pair of_component(const F &c) { return {c}; }
+  CUZK_INLINE F component() const { return c; }
+  static CUZK_INLINE bool any(bool x) { return __any_sync(mask(), x); }
   static CUZK_INLINE Fp2Pair select(bool first, const Fp2Pair &a, const Fp2Pair &b) {
     return {F::select(first, a.c, b.c)};
   }

@@ -2,7 +2,7 @@
 //
 // Objects are 16-byte aligned, so that a warp moves them in the widest loads the device has.
 #pragma once
-#include "limbs_cuda.hpp"
+#include "inverse_cuda.hpp"
 
 // The hot kernels inline multiplications; long ones that run seldom set this to __noinline__, which compiles several
 // times as fast.
@@ -29,6 +29,8 @@ class alignas(16) Fp {
   static constexpr int lanes = 1;  // threads that hold one element
   static CUZK_INLINE size_t component_offset() { return 0; }  // of what this thread holds
   static CUZK_INLINE Fp of_component(const Fp &c) { return c; }
+  CUZK_INLINE Fp component() const { return *this; }
+  static CUZK_INLINE bool any(bool x) { return x; }  // of the threads that must branch together
 
   uint32_t v[N];
 
@@ -144,12 +146,11 @@ CUZK_UNROLL
     return r;
   }
 
-  // Fermat: this^(p-2), bit by bit; 0 gives 0.
+  // 0 gives 0.
   CUZK_INLINE Fp inverse() const {
-    uint64_t e[P::limbs];
-CUZK_UNROLL
-    for (int i = 0; i < P::limbs; i++) e[i] = P::modulus[i] - (i == 0 ? 2 : 0);
-    return pow(e, P::limbs);
+    Fp r;
+    BinaryInversionCuda<P>::invert(r.v, v);
+    return r * raw(Montgomery<P>::r3);  // the limbs are those of this * R
   }
 };
 

@@ -1,60 +1,71 @@
 // Signed digits of scalars, for the device: any digit on its own, without the ones below it.
 //
-// A scalar s < r is replaced by min(s, r - s), its point's sign by the opposite in the second case; that frees a bit.
+// A scalar s < r is replaced by min(s, r - s), its point's sign by the opposite in the second case; that frees a bit. Or
+// by its halves, see ec/endomorphism_cuda.hpp, which are of either sign too.
 // Adding half a window's range at every window but the top one makes the plain digits of the sum those of s, raised
 // by the same half: so
 //     digit w = ((s + sum of 2^(c - 1 + c v), v < W - 1) >> c w) mod 2^c - 2^(c - 1),  in [-2^(c-1), 2^(c-1)),
 // and the top digit, not raised, is in [0, 2^(c-1)].
 #pragma once
-#include "../ff/fp.hpp"
+#include "../ec/endomorphism_cuda.hpp"
 
 namespace cuzk {
 namespace CUZK_PATH {
 
 struct Windows {
-  uint32_t bits, count;  // c and W; W c >= bits of r
+  uint32_t bits, count;  // c and W; W c >= bits of r, or half_bits
 };
+
+// The one of s and s - r, s plain and below r, that is nearer to zero.
+template <class Fr>
+CUZK_INLINE Signed<Fr::N> nearer(const Fr &s) {
+  const Fr other = -s;
+  carry::sub_cc(other.v[0], s.v[0]);
+CUZK_UNROLL
+  for (int i = 1; i < Fr::N; i++) carry::subc_cc(other.v[i], s.v[i]);
+  Signed<Fr::N> r;
+  r.negative = carry::subc(0, 0) != 0 && !s.is_zero();
+  const Fr chosen = Fr::select(r.negative, other, s);
+CUZK_UNROLL
+  for (int i = 0; i < Fr::N; i++) r.v[i] = chosen.v[i];
+  return r;
+}
 
 // A digit as the sort takes it: its absolute value, 0 for none, and bit 31 when the point is to be subtracted.
 constexpr uint32_t digit_negative = 0x80000000u;
 
-template <class Fr>
+template <int N>
 struct SignedScalar {
-  uint32_t v[Fr::N];
+  uint32_t v[N];
   bool negative;
 
   // What is added to a scalar.
   static CUZK_INLINE void raise(uint32_t *half, Windows windows) {
 CUZK_UNROLL
-    for (int i = 0; i < Fr::N; i++) half[i] = 0;
+    for (int i = 0; i < N; i++) half[i] = 0;
     for (uint32_t w = 0; w + 1 < windows.count; w++) {
       const uint32_t position = (w + 1) * windows.bits - 1;
 CUZK_UNROLL
-      for (int i = 0; i < Fr::N; i++)
+      for (int i = 0; i < N; i++)
         if (position / 32 == (uint32_t)i) half[i] |= 1u << (position % 32);
     }
   }
 
-  // From plain limbs below r, and what `raise` gives.
-  static CUZK_INLINE SignedScalar from(const Fr &plain, const uint32_t *half) {
+  // `half`: what `raise` gives.
+  static CUZK_INLINE SignedScalar from(const Signed<N> &number, const uint32_t *half) {
     SignedScalar s;
-    const Fr other = -plain;
-    carry::sub_cc(other.v[0], plain.v[0]);
+    s.negative = number.negative;
+    s.v[0] = carry::add_cc(number.v[0], half[0]);
 CUZK_UNROLL
-    for (int i = 1; i < Fr::N; i++) carry::subc_cc(other.v[i], plain.v[i]);
-    s.negative = carry::subc(0, 0) != 0 && !plain.is_zero();
-    const Fr chosen = Fr::select(s.negative, other, plain);
-    s.v[0] = carry::add_cc(chosen.v[0], half[0]);
-CUZK_UNROLL
-    for (int i = 1; i < Fr::N; i++) s.v[i] = carry::addc_cc(chosen.v[i], half[i]);
+    for (int i = 1; i < N; i++) s.v[i] = carry::addc_cc(number.v[i], half[i]);
     return s;
   }
 
   // Drops the lowest `bits` bits, at most 32.
   CUZK_INLINE void shift(uint32_t bits) {
 CUZK_UNROLL
-    for (int i = 0; i < Fr::N; i++) {
-      const uint64_t both = (uint64_t)(i + 1 < Fr::N ? v[i + 1] : 0) << 32 | v[i];
+    for (int i = 0; i < N; i++) {
+      const uint64_t both = (uint64_t)(i + 1 < N ? v[i + 1] : 0) << 32 | v[i];
       v[i] = (uint32_t)(both >> bits);
     }
   }

@@ -151,7 +151,9 @@ CUZK_UNROLL
     if (size == 0) continue;
     const uint32_t p = counts[(size - 1) >> shift & (bins - 1)] + (ranks[j / 2] >> (16 * (j % 2)) & 0xffff);
     staged_keys[p] = size - 1;
-    staged_values[p] = (reversed_bits ? reverse_bits(i, reversed_bits) : i) | (word & 0x80000000u);
+    // Second halves, from 2^reversed_bits on, are reversed among themselves.
+    const uint32_t point = reversed_bits ? reverse_bits(i, reversed_bits) | i >> reversed_bits << reversed_bits : i;
+    staged_values[p] = point | (word & 0x80000000u);
   }
   __syncthreads();
   for (uint32_t p = threadIdx.x; p < total; p += threads) {

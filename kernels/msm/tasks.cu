@@ -52,15 +52,11 @@ extern "C" __global__ void __launch_bounds__(256)
     if (local[i]) atomicAdd(histogram + i, local[i]);
 }
 
-// One thread: histogram[length] becomes the position of the first task of that length, longest first.
-extern "C" __global__ void task_order(uint32_t *histogram, uint32_t longest, Totals *totals) {
-  uint32_t position = 0;
-  for (uint32_t i = longest; i > 0; i--) {
-    const uint32_t count = histogram[i];
-    histogram[i] = position;
-    position += count;
-  }
-  totals->tasks = position;
+// One thread: places of the tasks, see Classes. classes: 2 (longest + 1) words.
+extern "C" __global__ void task_order(uint32_t *histogram, uint32_t longest, uint32_t width, Totals *totals,
+                                      uint32_t *classes) {
+  const Classes tables{classes, classes + longest + 1};
+  totals->tasks = tables.order(histogram, longest, width);
 }
 
 extern "C" __global__ void __launch_bounds__(256)

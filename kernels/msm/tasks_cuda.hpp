@@ -33,6 +33,27 @@ struct Cut {
   CUZK_INLINE uint32_t length(uint32_t i) const { return shorter_length + (i < longer ? 1 : 0); }
 };
 
+// Tasks of one length are a class. Where a class begins: its first group of `width` tasks (a warp's), and its first row
+// (tree_cuda.hpp); tables of longest + 1 words each.
+struct Classes {
+  uint32_t *groups, *rows;
+
+  // histogram[length] becomes the place of the first task of that length, longest first, each class at a multiple of
+  // `width`. Returns the number of places.
+  CUZK_INLINE uint32_t order(uint32_t *histogram, uint32_t longest, uint32_t width) const {
+    uint32_t group = 0, row = 0;
+    for (uint32_t length = longest; length > 0; length--) {
+      const uint32_t number = (histogram[length] + width - 1) / width;
+      histogram[length] = group * width;
+      groups[length] = group;
+      rows[length] = row;
+      group += number;
+      row += number * ((length + 1) / 2);
+    }
+    return group * width;
+  }
+};
+
 constexpr uint32_t fan_in_log = 4;
 constexpr uint32_t fan_in = 1u << fan_in_log;
 constexpr uint32_t most_levels = 7;  // 16^7 pieces of a bucket

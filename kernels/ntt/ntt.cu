@@ -1,6 +1,10 @@
 // Launches of the transform's passes; -DCUZK_FIELD= names the field. See passes_cuda.hpp for the algorithm.
 #include "passes_cuda.hpp"
 
+#ifndef CUZK_NTT_UNIT
+#define CUZK_NTT_UNIT 1  // multiplications by 1 are left out
+#endif
+
 using namespace cuzk::CUZK_PATH;
 using F = CUZK_FIELD;
 
@@ -21,6 +25,15 @@ CUZK_INLINE F get(uint32_t log_tile, uint32_t u) {
   const uint32_t s = ntt_slot(u);
   const Quad a = tile_memory[s], b = tile_memory[s + (1u << log_tile)];
   return F{{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
+}
+
+// Whether all threads of this warp are at factor 0; only then is it worth another copy of the code.
+CUZK_INLINE bool all_at_zero(const Pass &pass, uint32_t q) {
+#if CUZK_NTT_UNIT
+  return pass.first == 0 && __all_sync(__activemask(), q == 0);
+#else
+  return false;
+#endif
 }
 
 enum Flags : uint32_t { INVERSE = 1, COSET = 2, SCALE_TABLE = 4, SCALE_CONSTANT = 8 };
@@ -53,7 +66,10 @@ extern "C" __global__ void __launch_bounds__(CUZK_NTT_THREADS, CUZK_NTT_BLOCKS)
     // A stage before the pass's first one is skipped; its factor number is that of the later stages, shifted.
     uint32_t q = pass.index(tile, pass.element(g, t, 0)) >> (pass.log_n - stage);
     if (mode.coset) q += 1u << stage;
-    split_group<each>(x, q, pass.skipped(g), table, mode);
+    if (all_at_zero(pass, q))
+      split_group<each, true>(x, q, pass.skipped(g), table, mode);
+    else
+      split_group<each, false>(x, q, pass.skipped(g), table, mode);
   }
   if (flags & SCALE_CONSTANT) {
     const F k = F::load(constant);
@@ -114,7 +130,10 @@ extern "C" __global__ void __launch_bounds__(CUZK_NTT_THREADS, CUZK_NTT_BLOCKS)
     const uint32_t stage = pass.stage(g);
     uint32_t q = pass.index(tile, pass.element(g, t, 0)) >> (pass.log_n - stage);
     if (mode.coset) q += 1u << stage;
-    merge_group<each>(x, q, pass.skipped(g), table, mode);
+    if (all_at_zero(pass, q))
+      merge_group<each, true>(x, q, pass.skipped(g), table, mode);
+    else
+      merge_group<each, false>(x, q, pass.skipped(g), table, mode);
   }
   if (flags & SCALE_CONSTANT) {
     const F k = F::load(constant);

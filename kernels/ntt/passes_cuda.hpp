@@ -99,8 +99,18 @@ CUZK_INLINE void merge(F &a, F &b, uint32_t k, const F *table, NttMode mode) {
   b = d * t;
 }
 
+// Both of the above for T[0] = 1.
+template <class F>
+CUZK_INLINE void add_and_subtract(F &a, F &b) {
+  const F plus = a + b, minus = a - b;
+  a = plus;
+  b = minus;
+}
+
 // Up to `each` stages on 2^each elements; q is the factor of x[0] at the group's top stage (with the coset's offset).
-template <int each, class F>
+// `zero` promises that q is 0, so that the multiplications by T[0] are left out: in the first stages of a transform,
+// where factors are few, that is most of them, and two stages' worth of a whole transform.
+template <int each, bool zero, class F>
 CUZK_INLINE void split_group(F *x, uint32_t q, int skip, const F *table, NttMode mode) {
 CUZK_UNROLL
   for (int k = 0; k < each; k++) {
@@ -109,12 +119,15 @@ CUZK_UNROLL
 CUZK_UNROLL
     for (int j = 0; j < 1 << (each - 1); j++) {
       const int block = j / half, a = block * 2 * half + j % half;
-      split(x[a], x[a + half], (q << k) + (uint32_t)block, table, mode);
+      if (zero && block == 0)
+        add_and_subtract(x[a], x[a + half]);
+      else
+        split(x[a], x[a + half], (zero ? 0 : q << k) + (uint32_t)block, table, mode);
     }
   }
 }
 
-template <int each, class F>
+template <int each, bool zero, class F>
 CUZK_INLINE void merge_group(F *x, uint32_t q, int skip, const F *table, NttMode mode) {
 CUZK_UNROLL
   for (int k = each - 1; k >= 0; k--) {
@@ -123,7 +136,10 @@ CUZK_UNROLL
 CUZK_UNROLL
     for (int j = 0; j < 1 << (each - 1); j++) {
       const int block = j / half, a = block * 2 * half + j % half;
-      merge(x[a], x[a + half], (q << k) + (uint32_t)block, table, mode);
+      if (zero && block == 0)
+        add_and_subtract(x[a], x[a + half]);
+      else
+        merge(x[a], x[a + half], (zero ? 0 : q << k) + (uint32_t)block, table, mode);
     }
   }
 }

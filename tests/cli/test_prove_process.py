@@ -164,3 +164,13 @@ def test_a_proof_that_cannot_be_announced_is_delivered(tmp_path):
         )
     assert (done.returncode, done.stderr) == (0, "")
     assert all(path.exists() for path in outputs)
+
+
+def test_kernels_that_are_compiled_show_in_the_middle_of_a_proof() -> None:
+    """The bar stays where the proof is, and goes on from there."""
+    task = _Task(None, lambda task: {})
+    task.report("upload", 0.25)
+    task.compiling("sm_90", 7, 14)
+    assert task.progress == ("compiling GPU kernels for sm_90 (7 of 14)", 0.25)
+    task.report("msm", 0.5)
+    assert task.progress == ("msm", 0.5)

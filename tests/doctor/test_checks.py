@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import resource
-import sys
-from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,14 +13,10 @@ import pytest
 from cuzk_engine import native
 from cuzk_engine.client.types import DaemonStatus, DeviceDescription, ProcessState
 from cuzk_engine.config import Settings
-from cuzk_engine.doctor import engine, gpu, machine
+from cuzk_engine.doctor import engine, machine
 from cuzk_engine.doctor.check import Check, Verdict, ok, run_all
-from cuzk_engine.doctor.gpu import Cards
 from cuzk_engine.errors import CuzkError, NativeLibraryError
 from tests.client.test_foreign_servers import web_server
-
-NONE = Cards("", "NVML's library libnvidia-ml.so.1 was not found")
-CARD = Cards("550.54", "", "550.54", 12040, ("NVIDIA L40S, 48 GiB",))
 
 
 def test_a_check_that_fails_is_a_problem_and_keeps_no_other_from_running() -> None:
@@ -112,170 +105,23 @@ def test_the_memory_lock_limit_matters_with_a_card_only(monkeypatch: pytest.Monk
     assert machine.locked_memory(has_gpu=True) == ok("memory lock limit", "unlimited")
 
 
-# ---- cards ----
-
-
-class NVMLError(Exception):
-    pass
-
-
-def fault(kind: str) -> NVMLError:
-    """An error of the class that nvidia-ml-py makes for a kind of fault."""
-    made: NVMLError = type(f"NVMLError_{kind}", (NVMLError,), {})()
-    return made
-
-
-class FakeNvml(SimpleNamespace):
-    """As much of nvidia-ml-py as is asked for; ``fault`` is what starting it raises."""
-
-    def __init__(self, names: tuple[str | bytes, ...] = (), fault: NVMLError | None = None, cuda: int = 12040) -> None:
-        super().__init__(NVMLError=NVMLError, names=names, fault=fault, cuda=cuda, is_open=False)
-
-    def nvmlInit(self) -> None:  # noqa: N802
-        if self.fault:
-            raise self.fault
-        self.is_open = True
-
-    def nvmlShutdown(self) -> None:  # noqa: N802
-        assert self.is_open
-        self.is_open = False
-
-    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
-        return len(self.names)
-
-    def nvmlDeviceGetHandleByIndex(self, number: int) -> int:  # noqa: N802
-        return number
-
-    def nvmlDeviceGetName(self, handle: int) -> str | bytes:  # noqa: N802
-        return self.names[handle]
-
-    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:  # noqa: N802
-        return SimpleNamespace(total=48 << 30)
-
-    def nvmlSystemGetDriverVersion(self) -> bytes:  # noqa: N802
-        return b"550.54"
-
-    def nvmlSystemGetCudaDriverVersion_v2(self) -> int:  # noqa: N802
-        if not self.cuda:
-            raise NVMLError("not supported")
-        return self.cuda
-
-
 @pytest.mark.parametrize(
-    ("nvml_fault", "words"),
+    ("files", "words"),
     [
-        (fault("LibraryNotFound"), "none (NVML's library libnvidia-ml.so.1 was not found): proofs run on the CPU"),
-        (fault("DriverNotLoaded"), "none (NVML says that the driver is not loaded): proofs run on the CPU"),
-        (None, "none (no device was found): proofs run on the CPU"),
+        ({}, "neither a container nor WSL"),
+        ({"proc/version": "Linux version 6.1 (gcc)"}, "neither a container nor WSL"),
+        ({"proc/version": "Linux version 5.15.153.1-microsoft-standard-WSL2"}, "WSL: page-locked memory is limited"),
+        ({".dockerenv": ""}, "Docker container: a GPU needs the NVIDIA runtime (--gpus all)"),
+        ({"run/.containerenv": ""}, "Podman container"),
+        ({"proc/1/cgroup": "11:devices:/kubepods/burstable/pod1"}, "Kubernetes pod"),
     ],
 )
-def test_no_card_is_no_fault(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, nvml_fault: NVMLError | None, words: str
-) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(fault=nvml_fault))
-    assert gpu.driver(gpu.look(tmp_path)) == ok("nvidia driver", words)
-
-
-def test_nvml_may_be_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert gpu.look(tmp_path) == Cards("", "nvidia-ml-py is not installed")
-
-
-def test_a_driver_whose_library_does_not_fit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    write(
-        tmp_path, "proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar\n"
-    )
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(fault=fault("LibRmVersionMismatch")))
-    found = gpu.driver(gpu.look(tmp_path))
-    assert found.verdict is Verdict.WARNING
-    assert "the kernel's module 550.54.15 is loaded, but NVML's library and the kernel's module are of" in found.found
-
-
-def test_cards_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    nvml = FakeNvml(("NVIDIA L40S", b"NVIDIA A2"))
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    found = gpu.driver(gpu.look(tmp_path))
-    assert found == ok("nvidia driver", "550.54, CUDA 12.4; NVIDIA L40S, 48 GiB, NVIDIA A2, 48 GiB")
-    assert not nvml.is_open
-    nvml.cuda = 0
-    assert gpu.driver(gpu.look(tmp_path)).found.startswith("550.54; NVIDIA L40S")
-
-
-@pytest.mark.parametrize(
-    ("cards", "packages", "verdict", "words"),
-    [
-        (NONE, {}, Verdict.OK, "not installed; with a GPU it comes with pip install 'cuzk[cuda12]'"),
-        (CARD, {}, Verdict.WARNING, "not installed: the cards cannot be used, proofs run on the CPU"),
-        (CARD, {"cupy-cuda12x": "14.0"}, Verdict.OK, "cupy-cuda12x 14.0"),
-        (CARD, {"cupy-cuda13x": "14.0"}, Verdict.PROBLEM, "cupy-cuda13x 14.0, but the driver knows CUDA 12 only"),
-        (NONE, {"cupy-cuda13x": "14.0"}, Verdict.OK, "cupy-cuda13x 14.0"),
-        (
-            *(CARD, {"cupy-cuda12x": "14.0", "cupy": "13.0"}, Verdict.PROBLEM),
-            "cupy-cuda12x 14.0 and cupy 13.0 are both installed, and overwrite each other",
-        ),
-    ],
-)
-def test_cupy(
-    monkeypatch: pytest.MonkeyPatch, cards: Cards, packages: dict[str, str], verdict: Verdict, words: str
-) -> None:
-    def version(name: str) -> str:
-        if name not in packages:
-            raise metadata.PackageNotFoundError(name)
-        return packages[name]
-
-    monkeypatch.setattr(gpu.metadata, "version", version)
-    monkeypatch.setattr(gpu.util, "find_spec", lambda name: object() if packages else None)
-    found = gpu.cupy(cards)
-    assert (found.verdict, found.found) == (verdict, words)
-
-
-def test_a_newer_driver_gets_the_newer_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(gpu, "_version", lambda name: "")
-    assert gpu.cupy(Cards("580.1", "", "580.1", 13000, ("card",))).advice == "pip install 'cuzk[cuda13]'"
-
-
-def test_a_held_lock_and_who_holds_it(tmp_path: Path) -> None:
-    lock, other = tmp_path / "bellman.gpu.lock", tmp_path / "bellman.priority.lock"
-    lock.touch()
-    paths = (lock, other)
-    assert gpu.bellman_lock(CARD, paths) == ok("bellman locks", "not held")
-    with lock.open() as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        found = gpu.bellman_lock(CARD, paths)
-        if "pid" not in found.found:
-            pytest.skip("this kernel shows no locks in /proc/locks")
-        assert found.verdict is Verdict.WARNING
-        assert f"{lock} is held by pid {os.getpid()} (" in found.found
-        assert gpu.bellman_lock(NONE, paths).verdict is Verdict.OK
-    assert gpu.bellman_lock(CARD, paths) == ok("bellman locks", "not held")
-
-
-def test_the_kernels_list_of_locks_is_read_as_it_is(tmp_path: Path) -> None:
-    lock = tmp_path / "bellman.gpu.lock"
-    lock.touch()
-    inode = lock.stat().st_ino
-    write(tmp_path, "77/comm", "lotus-worker\n")
-    lines = [
-        "1: POSIX  ADVISORY  WRITE 5 08:01:1 0 EOF",
-        f"2: -> FLOCK  ADVISORY  WRITE 6 08:01:{inode} 0 EOF",
-        "garbage",
-        f"3: FLOCK  ADVISORY  WRITE 77 08:01:{inode} 0 EOF",
-    ]
-    write(tmp_path, "locks", "\n".join(lines[:3]))
-    assert gpu.lock_holder(lock, tmp_path) == ""
-    write(tmp_path, "locks", "\n".join(lines))
-    assert gpu.lock_holder(lock, tmp_path) == "pid 77 (lotus-worker)"
-    (tmp_path / "77/comm").unlink()
-    assert gpu.lock_holder(lock, tmp_path) == "pid 77"
-
-
-def test_the_kernel_cache(tmp_path: Path) -> None:
-    folder = tmp_path / "kernels"
-    assert gpu.kernel_cache(folder) == ok("kernel cache", f"{folder}: empty")
-    write(folder, "a/one.cubin", "x" * 1024)
-    write(folder, "two.cubin", "x" * 1024)
-    assert gpu.kernel_cache(folder) == ok("kernel cache", f"{folder}: 2 files, 2 KiB")
+def test_surroundings(tmp_path: Path, files: dict[str, str], words: str) -> None:
+    for name, text in files.items():
+        write(tmp_path, name, text)
+    found = machine.surroundings(tmp_path)
+    assert found.verdict is Verdict.OK
+    assert found.found.startswith(words)
 
 
 # ---- configuration, folders, engine ----

@@ -43,6 +43,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="no NVIDIA GPU"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def compiled() -> None:
+    """Compiles what the cache lacks, on all cores: a test alone would do it one kernel after another."""
+    from cuzk_engine.devices.cuda import programs
+    from cuzk_engine.devices.cuda.module import Kernels
+
+    if _has_gpu():
+        Kernels(KERNELS).prepare([program for curve in (BN254, BLS12_381) for program in programs.every(curve)])
+
+
 @pytest.fixture(scope="session")
 def kernels() -> Kernels:
     from cuzk_engine.devices.cuda.module import Kernels

@@ -32,8 +32,8 @@ from cuzk_engine.devices.base import (
 from cuzk_engine.devices.cpu import CpuDevice
 from cuzk_engine.devices.cuda.device import CudaDevice
 from cuzk_engine.devices.cuda.memory import Arena
-from cuzk_engine.devices.cuda.operations import msm_arena_bytes
-from cuzk_engine.devices.cuda.shape import shape
+from cuzk_engine.devices.cuda.msm import Msm as MsmKernels
+from cuzk_engine.devices.cuda.need import msm_arena_bytes, msm_form
 from cuzk_engine.errors import CuzkError, MemoryPlanError, OutOfDeviceMemoryError
 from cuzk_engine.events import Allocation, Event, Kind, Lane, Purpose, Span
 from cuzk_engine.formats.wtns import Witness
@@ -172,22 +172,22 @@ def test_points_at_infinity_are_left_out(
     assert cuda.memory().by_purpose.get("srs", 0) == count * (size + 4)
 
 
+@pytest.mark.parametrize("budget", [1 << 40, 1 << 29, 0])
 @pytest.mark.parametrize("group", [1, 2])
 @pytest.mark.parametrize("n", [1, 1000, 70_000, 1 << 20])
-def test_the_plan_of_an_msm_is_what_it_takes(cuda: CudaDevice, curve: Curve, group: int, n: int) -> None:
+def test_the_plan_of_an_msm_is_what_it_takes(cuda: CudaDevice, curve: Curve, group: int, n: int, budget: int) -> None:
     size = curve.g2_bytes if group == 2 else curve.g1_bytes
-    kernels = cuda._operations.msm_kernels(curve, group)
-    with (
-        cuda._guard(),
-        Arena(cuda._memory, msm_arena_bytes(curve, group, n), Purpose.MSM, ME) as arena,
-    ):
+    form, planned = msm_form(curve, group, n, budget), msm_arena_bytes(curve, group, n, budget)
+    with cuda._guard():
+        kernels = MsmKernels(cuda._operations._kernels, curve, group)
         points, scalars = cupy.zeros(n * size, np.uint8), cupy.zeros((n, 4), np.uint64)
         cupy.cuda.Device().synchronize()
-        with cuda._compute, cupy.cuda.using_allocator(arena.allocate):
-            kernels.run(points, scalars, shape(curve, n))
-            cuda._compute.synchronize()
-        assert arena.overflow == 0
-        assert arena.used == msm_arena_bytes(curve, group, n)
+        with cuda._memory.scratch(planned, Purpose.MSM, ME, cuda._compute) as block:
+            arena = Arena(cuda._memory, block, cuda._compute)
+            with cuda._compute, cupy.cuda.using_allocator(arena.allocate):
+                kernels.run(points, scalars, form)
+                cuda._compute.synchronize()
+            assert (arena.overflow, arena.used) == (0, planned)
     cupy.get_default_memory_pool().free_all_blocks()
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from typing import Any
 
 import cupy
 import numpy as np
@@ -12,9 +14,20 @@ from cuzk_engine.curves import Curve
 from cuzk_engine.devices.cuda import msm
 from cuzk_engine.devices.cuda.module import Kernels
 from cuzk_engine.devices.cuda.ntt import to_limbs
+from cuzk_engine.devices.cuda.shape import Method, part_bytes, scratch_bytes
 from tests.gpu import curve_reference as reference
 
+_LAMBDA = {
+    "bls12_381": 0xD201000000010000**2 - 1,
+    "bn254": 0x30644E72E131A029048B6E193FD84104CC37A73FEC2BC5E9B8CA0B2D36636F23,
+}
 _MSMS: dict[tuple[str, int], msm.Msm] = {}
+
+
+@pytest.fixture(params=["xyzz", "affine"])
+def method(request: pytest.FixtureRequest) -> Method:
+    found: Method = request.param
+    return found
 
 
 @pytest.fixture(params=[1, 2], ids=["g1", "g2"])
@@ -36,6 +49,20 @@ def expected(summer: msm.Msm, k: int) -> tuple[int, ...]:
     return reference.flat(point, summer.group)
 
 
+def cut(
+    summer: msm.Msm,
+    n: int,
+    method: Method | None = None,
+    bits: int | None = None,
+    longest: int | None = None,
+    budget: int | None = None,
+    halves: int = 2,
+) -> msm.Shape:
+    return msm.shape(
+        summer.curve, n, summer.group, bits=bits, longest=longest, method=method, budget=budget, halves=halves
+    )
+
+
 def check(summer: msm.Msm, scalars: list[int], factors: list[int], form: msm.Shape | None = None) -> None:
     total = summer.run(points_of(summer, factors), cupy.asarray(to_limbs(scalars)).reshape(-1, 4), form)
     assert summer.to_affine(total) == expected(summer, sum(s * f for s, f in zip(scalars, factors, strict=True)))
@@ -47,11 +74,26 @@ def test_fixed_base(summer: msm.Msm) -> None:
     assert summer.plain(points_of(summer, factors)) == [expected(summer, k) for k in factors]
 
 
+def test_images_are_multiples(summer: msm.Msm) -> None:
+    """The endomorphism multiplies by a cube root of unity; the same one in both groups, which the digits rely on."""
+    curve, factors = summer.curve, [1, 2, 3, 0]
+    points = points_of(summer, factors)
+    images = cupy.empty(len(factors) * summer.coordinate_bytes, dtype=np.uint8)
+    summer.images(points, cut(summer, len(factors)), images)
+    size = summer.coordinate_bytes
+    table = points.reshape(len(factors), 2 * size)
+    table[:, :size] = images.reshape(len(factors), size)
+    root = _LAMBDA[curve.name]
+    assert pow(root, 3, curve.r) == 1 != root
+    assert summer.plain(table) == [expected(summer, k * root) for k in factors]
+
+
 @pytest.mark.parametrize("n", [1, 2, 3, 31, 32, 33, 1000, 8192, 8193, 40000])
-def test_sizes(summer: msm.Msm, n: int) -> None:
+def test_sizes(summer: msm.Msm, method: Method, n: int) -> None:
     source = random.Random(n)
     r = summer.curve.r
-    check(summer, [source.randrange(r) for _ in range(n)], [source.randrange(r) for _ in range(n)])
+    scalars, factors = ([source.randrange(r) for _ in range(n)] for _ in range(2))
+    check(summer, scalars, factors, cut(summer, n, method))
 
 
 def test_empty(summer: msm.Msm) -> None:
@@ -59,13 +101,14 @@ def test_empty(summer: msm.Msm) -> None:
     assert summer.to_affine(total) == (0,) * (2 * summer.group)
 
 
-@pytest.mark.parametrize("bits", [8, 9, 12, 13, 16, 17, 20])
-def test_windows(summer: msm.Msm, bits: int) -> None:
+@pytest.mark.parametrize("halves", [1, 2])
+@pytest.mark.parametrize("bits", [8, 9, 12, 13, 16, 17, 20, 22])
+def test_windows(summer: msm.Msm, method: Method, bits: int, halves: int) -> None:
     source = random.Random(bits)
     r, n = summer.curve.r, 3000
     scalars = [source.randrange(r) for _ in range(n)]
     scalars[:8] = [0, 1, 2, r - 1, r - 2, r // 2, r // 2 + 1, 1 << (bits - 1)]
-    check(summer, scalars, [source.randrange(r) for _ in range(n)], msm.shape(summer.curve, n, bits))
+    check(summer, scalars, [source.randrange(r) for _ in range(n)], cut(summer, n, method, bits, halves=halves))
 
 
 def _skewed(kind: str, n: int, r: int, source: random.Random) -> list[int]:
@@ -82,28 +125,86 @@ def _skewed(kind: str, n: int, r: int, source: random.Random) -> list[int]:
 
 @pytest.mark.parametrize("kind", ["zeros", "bits", "equal", "powers", "negative"])
 @pytest.mark.parametrize("n", [500, 70000])
-def test_skewed(summer: msm.Msm, kind: str, n: int) -> None:
+def test_skewed(summer: msm.Msm, method: Method, kind: str, n: int) -> None:
     source = random.Random(7)
     r = summer.curve.r
-    check(summer, _skewed(kind, n, r, source), [source.randrange(r) for _ in range(n)])
+    check(summer, _skewed(kind, n, r, source), [source.randrange(r) for _ in range(n)], cut(summer, n, method))
 
 
 @pytest.mark.parametrize("kind", ["bits", "equal", "negative"])
-def test_equal_opposite_and_infinite_points(summer: msm.Msm, kind: str) -> None:
+def test_equal_opposite_and_infinite_points(summer: msm.Msm, method: Method, kind: str) -> None:
     """Additions that double, cancel or meet infinity, in every phase."""
     source = random.Random(11)
     r, n = summer.curve.r, 5000
     factors = [source.choice((0, 1, r - 1, 2, 3, r - 3)) for _ in range(n)]
-    check(summer, _skewed(kind, n, r, source), factors)
-    check(summer, [source.randrange(3) for _ in range(n)], factors, msm.shape(summer.curve, n, 8, 16))
+    check(summer, _skewed(kind, n, r, source), factors, cut(summer, n, method))
+    check(summer, [source.randrange(3) for _ in range(n)], factors, cut(summer, n, method, 8, 16))
 
 
-def test_reversed_order(summer: msm.Msm) -> None:
+@pytest.mark.parametrize("longest", [16, 100, 1024])
+def test_long_tasks(summer: msm.Msm, method: Method, longest: int) -> None:
+    """Few buckets: long lists, and those that are cut into pieces."""
+    source = random.Random(longest)
+    r, n = summer.curve.r, 60_000
+    scalars, factors = ([source.randrange(r) for _ in range(n)] for _ in range(2))
+    check(summer, scalars, factors, cut(summer, n, method, 8, longest))
+
+
+def test_parts_take_what_was_planned(summer: msm.Msm, method: Method, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows in parts, down to one at a time where the memory is small: the same sum, in exactly the planned bytes."""
+    made: list[Any] = []
+
+    class Recorded(msm._WorkSet):
+        def __init__(self, nbytes: int) -> None:
+            super().__init__(nbytes)
+            self.nbytes = nbytes
+            made.append(self)
+
+        most = 0
+
+        def allocate(self, nbytes: int) -> Any:
+            found = super().allocate(nbytes)
+            self.most = max(self.most, self.used)
+            return found
+
+    monkeypatch.setattr(msm, "_WorkSet", Recorded)
+    source = random.Random(5)
+    r, n = summer.curve.r, 3000
+    scalars, factors = ([source.randrange(r) for _ in range(n)] for _ in range(2))
+    whole = cut(summer, n, method)
+    for parts in (1, 2, 3, whole.windows):
+        del made[:]
+        form = replace(whole, parts=parts)
+        check(summer, scalars, factors, form)
+        assert len(made) == min(parts, 2)
+        assert made[0].most == made[0].nbytes == part_bytes(form, summer.sum_bytes)
+    budget = scratch_bytes(whole, summer.sum_bytes) * 2 // 3
+    small = cut(summer, n, method, budget=budget)
+    assert scratch_bytes(small, summer.sum_bytes) <= budget
+    check(summer, scalars, factors, small)
+
+
+def test_one_run_after_another(summer: msm.Msm, method: Method) -> None:
+    """Runs that were enqueued together share streams and give each other's memory back."""
+    source = random.Random(9)
+    r, n = summer.curve.r, 20_000
+    factors = [source.randrange(r) for _ in range(n)]
+    points, form = points_of(summer, factors), cut(summer, n, method)
+    several = [[source.randrange(r) for _ in range(n)] for _ in range(4)]
+    arrays = [cupy.asarray(to_limbs(scalars)) for scalars in several]
+    totals = [summer.run(points, scalars, form) for scalars in arrays]
+    for scalars, total in zip(several, totals, strict=True):
+        assert summer.to_affine(total) == expected(summer, sum(s * f for s, f in zip(scalars, factors, strict=True)))
+
+
+@pytest.mark.parametrize("halves", [1, 2])
+def test_reversed_order(summer: msm.Msm, halves: int) -> None:
     source = random.Random(3)
     r, log_n = summer.curve.r, 11
     n = 1 << log_n
     scalars = [source.randrange(r) for _ in range(n)]
     factors = [source.randrange(r) for _ in range(n)]
     turned = [scalars[int(format(i, f"0{log_n}b")[::-1], 2)] for i in range(n)]
-    total = summer.run(points_of(summer, factors), cupy.asarray(to_limbs(turned)), reversed_bits=log_n)
+    form = cut(summer, n, halves=halves)
+    total = summer.run(points_of(summer, factors), cupy.asarray(to_limbs(turned)), form, reversed_bits=log_n)
     assert summer.to_affine(total) == expected(summer, sum(s * f for s, f in zip(scalars, factors, strict=True)))

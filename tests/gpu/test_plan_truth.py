@@ -1,15 +1,21 @@
 """What a card's ledger measures against the plan, in every mode, the first time and when everything is there."""
 
+from __future__ import annotations
+
 import itertools
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from cuzk_engine.cli.main import main
+from cuzk_engine.curves import Curve
 from cuzk_engine.devices.base import Owner
 from cuzk_engine.devices.cuda.device import CudaDevice
 from cuzk_engine.keys import KeyCache
 from cuzk_engine.pipeline.modes import Evaluation, PipelineSettings, Prestage, Residency
-from cuzk_engine.runner import Runner
+from cuzk_engine.runner import ProofOutcome, Runner
+from cuzk_engine.workload.make import write_folder
+from cuzk_engine.workload.profiles import make_circuit
 from tests.gpu.conftest import KERNELS
 from tests.support.plan_truth import DENSE, OTHERWISE, assert_plan_is_true
 
@@ -25,29 +31,25 @@ MODES = [
 
 
 @pytest.fixture(scope="module")
-def device():
+def runner() -> Iterator[Runner]:
     device = CudaDevice(0, KERNELS)
-    yield device
+    yield Runner(device, KeyCache())
     device.close()
 
 
-@pytest.fixture(scope="module", params=[("dense:2^17", DENSE), ("porep:2^17", OTHERWISE)], ids=lambda p: p[0])
-def circuit(request, tmp_path_factory):
-    """(folder, how far the plan may be above the peak) of a circuit that is large beside what is rounded."""
-    profile, slack = request.param
-    folder = tmp_path_factory.mktemp("circuit")
-    assert main(["workload", profile, str(folder)]) == 0
-    return folder, slack
+@pytest.mark.parametrize(("profile", "slack"), [("dense:2^17", DENSE), ("porep:2^17", OTHERWISE)])
+def test_plan_is_true(runner: Runner, curve: Curve, tmp_path: Path, profile: str, slack: float) -> None:
+    write_folder(make_circuit(profile, curve), tmp_path, seed="plan")
+    files = tmp_path / "circuit.zkey", tmp_path / "witness.wtns"
+    device = runner.device
+    assert isinstance(device, CudaDevice)
+    for settings in MODES:
 
+        def prove(settings: PipelineSettings = settings) -> ProofOutcome:
+            return runner.prove(*files, Owner("plan", 0, 0), settings)
 
-@pytest.mark.parametrize("settings", MODES, ids=lambda s: f"{s.prestage}-{s.evaluate}-{s.residency}-{s.batch}")
-def test_plan_is_true(device, circuit, settings):
-    folder, slack = circuit
-    runner = Runner(device, KeyCache())
-    files = folder / "circuit.zkey", folder / "witness.wtns"
-    try:
         for _ in range(2):
-            assert_plan_is_true(device, lambda: runner.prove(*files, Owner("plan", 0, 0), settings), slack)
-    finally:
-        runner.release_caches()
+            assert_plan_is_true(device, prove, slack)
         device.release_residents()
+        runner._tables.clear()
+    runner.release_caches()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
+from collections.abc import Iterator
 
 import cupy
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 from cuzk_engine.curves import Curve
 from cuzk_engine.devices.cuda import ntt, vectors
 from cuzk_engine.devices.cuda.module import Kernels
+from cuzk_engine.devices.cuda.need import matrices_bytes
 from tests.gpu.test_fields import from_limbs
 from tests.gpu.test_ntt import evaluate, reordered
 
@@ -24,6 +27,34 @@ def section_of(entries: list[tuple[int, int, int, int]], r: int) -> np.ndarray:
         for m, row, s, v in entries
     )
     return np.frombuffer(data, dtype=np.uint8).reshape(-1, 44)
+
+
+class Block:
+    """Memory of CuPy's own pool."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.memory = cupy.empty(nbytes, np.uint8)
+        self.nbytes = nbytes
+
+    def array(self, shape: tuple[int, ...], dtype: type, offset: int = 0) -> cupy.ndarray:
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        return self.memory[offset : offset + size].view(dtype).reshape(shape)
+
+    def free(self) -> None:
+        self.memory = None
+
+
+def prepared(work: vectors.Vectors, section: np.ndarray, rows: int, n_vars: int, step: int = 64) -> vectors.Matrices:
+    """The matrices of a section that comes in parts of ``step`` entries."""
+    on_device = cupy.asarray(section)
+
+    def parts() -> Iterator[tuple[int, cupy.ndarray]]:
+        for first in range(0, len(section), step):
+            yield first, on_device[first : first + step].copy()
+
+    block, matrices = work.prepare(parts, len(section), rows, n_vars, Block)
+    assert block.nbytes <= matrices_bytes(len(section), rows)
+    return matrices
 
 
 @pytest.mark.parametrize("reversed_order", [False, True])
@@ -41,7 +72,7 @@ def test_evaluate(kernels: Kernels, curve: Curve, reversed_order: bool) -> None:
     for m, row, s, v in entries:
         sums[m][row] = (sums[m][row] + v * witness[s]) % r
     work = vectors.Vectors(kernels, curve)
-    matrices = work.prepare(section_of(entries, r), rows, n_vars)
+    matrices = prepared(work, section_of(entries, r), rows, n_vars)
     out = work.evaluate(matrices, cupy.asarray(ntt.to_limbs(witness)), reversed_order)
     radix = 1 << 256
     expected = [*sums, [x * y % r for x, y in zip(*sums, strict=True)]]
@@ -54,7 +85,7 @@ def test_evaluate(kernels: Kernels, curve: Curve, reversed_order: bool) -> None:
 def test_out_of_range(kernels: Kernels, curve: Curve, bad: tuple[int, int, int, int]) -> None:
     work = vectors.Vectors(kernels, curve)
     with pytest.raises(ValueError, match="coefficient 1:"):
-        work.prepare(section_of([(0, 0, 0, 1), bad], curve.r), 64, 50)
+        prepared(work, section_of([(0, 0, 0, 1), bad], curve.r), 64, 50, step=1)
 
 
 @pytest.mark.parametrize("reversed_order", [False, True])
@@ -77,3 +108,30 @@ def test_quotient_scalars(kernels: Kernels, curve: Curve, log_n: int, reversed_o
     transform = ntt.Ntt(kernels, curve, log_n)
     got = from_limbs(vectors.Vectors(kernels, curve).quotient_scalars(transform, cupy.asarray(host), reversed_order))
     assert got == turn(expected)
+
+
+@pytest.mark.parametrize("bits", [0, 10])
+def test_gather(kernels: Kernels, curve: Curve, bits: int) -> None:
+    source = np.random.default_rng(3)
+    scalars, index = source.integers(0, 1 << 60, (1024, 4), np.uint64), np.flatnonzero(source.integers(0, 2, 1024))
+    places = [int(format(i, f"0{bits}b")[::-1], 2) for i in index] if bits else index
+    work = vectors.Vectors(kernels, curve)
+    found = work.gather(cupy.asarray(scalars), cupy.asarray(index.astype(np.uint32)), bits)
+    assert (cupy.asnumpy(found) == scalars[places]).all()
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+@pytest.mark.parametrize("log_n", [3, 8, 11])
+def test_a_shift_of_its_own(kernels: Kernels, curve: Curve, log_n: int, is_reversed: bool) -> None:
+    """What is done where the field has no root of unity of twice the order: times the powers of the shift, and back."""
+    source = random.Random(log_n)
+    n, r = 1 << log_n, curve.r
+    values = [source.randrange(r) for _ in range(n)]
+    turn = reordered if is_reversed else list
+    transform = ntt.Ntt(kernels, curve, log_n)
+    shift = ntt.coset_shift(curve, log_n)
+    data = cupy.asarray(ntt.to_limbs(turn(values)))
+    transform.scale_by_shift(data, is_reversed=is_reversed)
+    assert from_limbs(data) == turn([v * pow(shift, i, r) % r for i, v in enumerate(values)])
+    transform.scale_by_shift(data, inverse=True, is_reversed=is_reversed)
+    assert from_limbs(data) == turn(values)

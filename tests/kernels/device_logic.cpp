@@ -1,5 +1,6 @@
 // The logic of the device's kernels on the host: the same headers, built with sanitizers by test_device_logic.py.
 // Prints what failed and returns 1.
+#define CUZK_MUL_INLINE  // calls compile several times as fast
 #include <stdio.h>
 #include <string.h>
 
@@ -10,6 +11,7 @@
 #include "ec/curves.hpp"
 #include "msm/digits_cuda.hpp"
 #include "msm/tasks_cuda.hpp"
+#include "msm/tree_round_cuda.hpp"
 #include "ntt/passes_cuda.hpp"
 
 using namespace cuzk::CUZK_PATH;
@@ -80,32 +82,67 @@ void fields(const char *name) {
     check(a.to_mont().from_mont() == a && (-a + a).is_zero(), name, i, 3);
     if constexpr (F::P::modulus[F::P::limbs - 1] >> 62 == 0)
       check(product_difference(a, b, c, d) == a * b - c * d, name, i, 4);
-    if (i < 20) check(a.is_zero() ? a.inverse().is_zero() : a.inverse() * a == F::one(), name, i, 5);
+    // The values of few limbs have short rounds of the binary GCD.
+    F c2 = a;
+    for (int k = 1 + i % F::N; k < F::N; k++) c2.v[k] = 0;
+    for (const F &x : {a, c2, -c2}) check(x.is_zero() ? x.inverse().is_zero() : x.inverse() * x == F::one(), name, i, 5);
   }
 }
 
+// Of any scalar: the digits' sum against `number`, an element of Fr.
+template <int N, class Fr>
+void digits_of(const Signed<N> &scalar, const Fr &number, Windows windows) {
+  uint32_t half[N];
+  SignedScalar<N>::raise(half, windows);
+  auto rest = SignedScalar<N>::from(scalar, half);
+  Fr sum = Fr::zero(), weight = Fr::one();
+  for (uint32_t w = 0; w < windows.count; w++) {
+    const uint32_t d = rest.digit(w, windows), size = d & ~digit_negative;
+    rest.shift(windows.bits);
+    check(size <= 1u << (windows.bits - 1) && (size || !d), "size of a digit", (int)windows.bits, (int)w);
+    const Fr term = Fr::from_u64(size) * weight;
+    sum = d & digit_negative ? sum - term : sum + term;
+    for (uint32_t k = 0; k < windows.bits; k++) weight = weight.dbl();
+  }
+  check(sum == number, "digits", (int)windows.bits, N);
+}
+
+template <int N, class Fr>
+Fr value(const Signed<N> &scalar) {
+  Fr r = Fr::zero();
+  for (int i = 0; i < N && i < Fr::N; i++) r.v[i] = scalar.v[i];
+  r = r.to_mont();
+  return scalar.negative ? -r : r;
+}
+
 template <class Fr>
-void digits(int order_bits) {
+Fr lambda() {  // the cube root of unity for which the vectors of the lattice are right: a1 / b1
+  using Lattice = typename LatticeOf<Fr>::Lattice;
+  Signed<4> a{}, b{};
+  for (int i = 0; i < 4; i++) a.v[i] = Lattice::a1[i], b.v[i] = Lattice::b1[i];
+  return value<4, Fr>(a) * value<4, Fr>(b).inverse();
+}
+
+template <class Fr>
+void digits(uint32_t order_bits) {
+  const Fr root = lambda<Fr>();
+  check(root != Fr::one() && root.sqr() * root == Fr::one(), "lambda");
   for (uint32_t c = 2; c <= 22; c++) {
-    const Windows windows{c, (order_bits + c - 1) / c};
-    uint32_t half[Fr::N];
-    SignedScalar<Fr>::raise(half, windows);
     for (int i = 0; i < 60; i++) {
-      Fr s = random_element<Fr>();
-      if (i < 2) s = Fr::zero();
+      Fr s = random_element<Fr>();  // plain
+      if (i < 3) s = Fr::zero();
       if (i == 1) s.v[0] = 1;
       if (i == 2) s = -Fr::one().from_mont();
-      SignedScalar<Fr> rest = SignedScalar<Fr>::from(s, half);
-      Fr sum = Fr::zero(), weight = Fr::one();
-      for (uint32_t w = 0; w < windows.count; w++) {
-        const uint32_t d = rest.digit(w, windows), size = d & ~digit_negative;
-        rest.shift(c);
-        check(size <= 1u << (c - 1) && (size || !d), "size of a digit", (int)c, (int)w);
-        const Fr term = Fr::from_u64(size) * weight;
-        sum = d & digit_negative ? sum - term : sum + term;
-        for (uint32_t k = 0; k < c; k++) weight = weight.dbl();
-      }
-      check(sum.from_mont() == s, "digits", (int)c, i);
+      if (i == 3) s = root.from_mont();
+      if (i == 4) s = (-root).from_mont();
+      if (i >= 5 && i < 40) s = (Fr::from_u64(source()) * root + Fr::from_u64(source() >> (i % 64))).from_mont();
+      if (i >= 20 && i < 30) s = -s;
+      digits_of(nearer(s), s.to_mont(), {c, (order_bits + c - 1) / c});
+      const auto halves = Halves<Fr>::of(s);
+      const Fr k1 = value<4, Fr>(halves.k1), k2 = value<4, Fr>(halves.k2);
+      check(k1 + k2 * root == s.to_mont(), "halves", (int)c, i);
+      check(halves.k1.v[3] >> 31 == 0 && halves.k2.v[3] >> 31 == 0, "bits of halves", (int)c, i);
+      for (const auto &half : {halves.k1, halves.k2}) digits_of(half, value<4, Fr>(half), {c, (half_bits + c - 1) / c});
     }
   }
 }
@@ -136,6 +173,114 @@ void tasks() {
       check(slots[0] == (uint64_t)cut.pieces * (cut.pieces + 1) / 2, "groups", (int)length, (int)longest);
     }
   }
+}
+
+// Points to add, with all that is exceptional among them: infinity first, then pairs of opposite ones.
+template <class F>
+std::vector<Affine<F>> some_points(const F &b) {
+  uint64_t e[F::P::limbs];  // (p + 1) / 4: square roots, since p = 3 mod 4
+  for (int i = 0; i < F::P::limbs; i++) {
+    const uint64_t next = i + 1 < F::P::limbs ? F::P::modulus[i + 1] : 0;
+    e[i] = F::P::modulus[i] >> 2 | next << 62;
+  }
+  e[0] += 1;
+  std::vector<Affine<F>> points{Affine<F>::infinity()};
+  for (uint64_t x = 0; points.size() < 61; x++) {
+    const F fx = F::from_u64(x), square = fx.sqr() * fx + b, y = square.pow(e, F::P::limbs);
+    if (y.sqr() != square) continue;
+    points.push_back({fx, y});
+    points.push_back({fx, -y});
+  }
+  return points;
+}
+
+// All rounds over random lists, thread by thread as the kernels run them, against sums one by one.
+template <class F>
+void trees(const F &b, uint32_t longest, uint32_t count, uint32_t few, uint32_t each, uint32_t least) {
+  constexpr uint32_t width = warp_size;
+  const std::vector<Affine<F>> points = some_points<F>(b);
+  const uint32_t total = (uint32_t)points.size();
+  std::vector<Affine<F>> numbered = points;  // and their images
+  std::vector<F> images;
+  for (const auto &p : points) {
+    images.push_back(p.x * cube_root<F>(1));
+    numbered.push_back({images.back(), p.y});
+    check(numbered.back().on_curve(b), "image", (int)images.size());
+  }
+  std::vector<uint32_t> lengths(count), entries, histogram(longest + 1, 0);
+  for (uint32_t &length : lengths) {
+    length = source() % 4 ? 1 + source() % longest : 1 + source() % 3 % longest;
+    histogram[length]++;
+  }
+  std::vector<uint32_t> tables(2 * (longest + 1));
+  const Classes classes{tables.data(), tables.data() + longest + 1};
+  std::vector<uint32_t> places = histogram;
+  const uint32_t made = classes.order(places.data(), longest, width), groups = made / width;
+  std::vector<Task> tasks(made, Task{0, 0, 0});
+  for (uint32_t t = 0; t < count; t++) {
+    tasks.at(places[lengths[t]]++) = Task{(uint32_t)entries.size(), lengths[t], t};
+    for (uint32_t i = 0; i < lengths[t]; i++)
+      entries.push_back((uint32_t)(few ? source() % few + (source() % 2) * total : source() % numbered.size()) | (source() % 2 ? 1u << 31 : 0));
+  }
+  // What shape.py allots.
+  const size_t rows_most = ((entries.size() + count) / 2) / width + (size_t)(longest + 1) * (longest + 1) / 4;
+  std::vector<Quad> rows(rows_most * Rows<F>::point_row), products((rows_most + 1) / 2 * Rows<F>::element_row);
+  std::vector<Quad> stage(Stage<F>::quads * Stage<F>::columns);
+  uint32_t rounds = 1;
+  while (Halving::left(longest, rounds) > 1) rounds++;
+  if (longest > 4) rounds--;  // leaves two
+  for (uint32_t number = 0; number < rounds; number++) {
+    const uint32_t warps = tree_warps(groups, each, least);
+    check(warps <= groups && (uint64_t)warps * each >= groups, "warps", (int)groups, (int)warps);
+    std::vector<Quad> totals(warps * Rows<F>::element_row), inverses(totals.size());
+    const auto pass = [&](auto round) {
+      for (uint32_t warp = 0; warp < warps; warp++)
+        for (uint32_t lane = 0; lane < warp_size; lane++)
+          Rows<F>::store(&totals.at(warp * Rows<F>::element_row + lane), round.multiply_up(warp, warps, lane));
+      const uint32_t step = (warps + 2) / 3;
+      for (uint32_t lane = 0; lane < warp_size; lane++)
+        for (uint32_t first = 0; first < step; first++)
+          invert_totals<F>(&totals[lane], &inverses[lane], first, step, warps);
+      for (uint32_t warp = 0; warp < warps; warp++)
+        for (uint32_t lane = 0; lane < warp_size; lane++)
+          round.add_down(Rows<F>::load(&inverses.at(warp * Rows<F>::element_row + lane)), {&stage[lane]}, warp, warps,
+                         lane);
+    };
+    const PointTable table{reinterpret_cast<const char *>(points.data()), reinterpret_cast<const char *>(images.data()),
+                           total};
+    if (number == 0)
+      pass(Round<Gathered<F>>{tasks.data(), classes, groups, 0, entries.data(), table, rows.data(), rows.data()});
+    else
+      pass(Round<Stored<F>>{tasks.data(), classes, groups, number, nullptr, {}, rows.data(), products.data()});
+  }
+  for (uint32_t place = 0; place < made; place++) {
+    const Task task = tasks[place];
+    if (task.length == 0) continue;
+    const auto group = TreeGroup::of<F>(place / width, place % width, tasks.data(), classes);
+    const Stored<F> list{&rows.at((size_t)group.row * Rows<F>::point_row + place % width)};
+    Xyzz<F> sum = Xyzz<F>::infinity(), known = sum;
+    const uint32_t left = Halving::left(group.length, rounds);
+    check(left <= (longest > 4 ? 2u : 1u), "points left", (int)task.length, (int)left);
+    for (uint32_t i = 0; i < left; i++) sum.add(Affine<F>{list.x(i), list.y(i)});
+    for (uint32_t i = 0; i < task.length; i++) {
+      const uint32_t entry = entries[task.start + i];
+      const Affine<F> p = numbered[entry & 0x7fffffffu];
+      known.add(entry >> 31 ? -p : p);
+    }
+    check(sum.to_affine() == known.to_affine(), "tree", (int)task.length, (int)task.out);
+  }
+}
+
+template <class F>
+void all_trees(const F &b) {
+  trees<F>(b, 1, 40, 0, 1, 1);
+  trees<F>(b, 2, 100, 5, 1, 1);
+  trees<F>(b, 3, 100, 0, 3, 1);
+  trees<F>(b, 5, 200, 3, 4, 2);
+  trees<F>(b, 17, 300, 0, 8, 1);
+  trees<F>(b, 64, 200, 4, 4, 3);
+  trees<F>(b, 64, 300, 0, 100, 1);
+  trees<F>(b, 64, 300, 2, 2, 1000);
 }
 
 template <class F>
@@ -171,10 +316,13 @@ void run_pass(NttPass<each> pass, std::vector<F> &data, const std::vector<F> &ta
         for (int j = 0; j < elements; j++) x[j] = shared.at(ntt_slot(pass.element(g, t, j)));
         uint32_t q = pass.index(tile, pass.element(g, t, 0)) >> (pass.log_n - pass.stage(g));
         if (mode.coset) q += 1u << pass.stage(g);
+        const int skipped = pass.skipped(g);
         if (backwards)
-          merge_group<each>(x, q, pass.skipped(g), table.data(), mode);
+          q ? merge_group<each, false>(x, q, skipped, table.data(), mode)
+            : merge_group<each, true>(x, q, skipped, table.data(), mode);
         else
-          split_group<each>(x, q, pass.skipped(g), table.data(), mode);
+          q ? split_group<each, false>(x, q, skipped, table.data(), mode)
+            : split_group<each, true>(x, q, skipped, table.data(), mode);
         for (int j = 0; j < elements; j++) shared.at(ntt_slot(pass.element(g, t, j))) = x[j];
       }
       // Eight neighbouring threads of an access meet eight different slots modulo 8.
@@ -232,6 +380,8 @@ void all_transforms() {
   transforms<2, F>(9, {{3, 2}, {3, 2}, {3, 2}});
   transforms<3, F>(10, {{5, 2}, {5, 1}});
   transforms<2, F>(11, {{4, 3}, {4, 2}, {3, 3}});
+  transforms<2, F>(11, {{6, 1}, {5, 1}});
+  transforms<2, F>(12, {{10, 1}, {2, 9}});
 }
 
 }  // namespace
@@ -244,6 +394,8 @@ int main() {
   digits<Bn254Fr>(254);
   digits<Bls12_381Fr>(255);
   tasks();
+  all_trees<Bn254Fq>(Bn254::b1());
+  all_trees<Bls12_381Fq>(Bls12_381::b1());
   all_transforms<Bn254Fr>();
   all_transforms<Bls12_381Fr>();
   if (failures) printf("%d failures\n", failures);

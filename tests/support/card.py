@@ -8,7 +8,6 @@ under way at a time.
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
 from dataclasses import replace
 
 from cuzk_engine.devices.arena import Capacity
@@ -63,7 +62,7 @@ class Card(CpuDevice):
     def __init__(self, capacity, sink=None, context=0, page_locks=True, parallel=1):
         super().__init__(Capacity(capacity, "given"), sink)
         self.guard = threading.RLock()
-        self.resident, self.users, self._under_way = {}, {}, []
+        self.resident, self.users = {}, {}
         self.taken_by_others = 0
         self._info = replace(
             self._info, id="cpu", kind="card", inert_settings=(), page_locks=page_locks,
@@ -107,18 +106,8 @@ class Card(CpuDevice):
         n, size = operation.points.shape
         scratch = CpuDevice.msm_need(self, operation.curve, operation.group, n, n, resident=True).scratch
         travelled = 0 if self._key(operation.points) in self.resident else n * size
-        event = UnderWay(HostBuffer.allocate(self._ledger, scratch + travelled, Purpose.MSM, owner))
-        self._under_way.append(event)
-        return event
-
-    @contextmanager
-    def compute_lock(self, owner, cancel):
-        with super().compute_lock(owner, cancel):
-            try:
-                yield
-            finally:
-                while self._under_way:
-                    self._under_way.pop().wait()
+        travelled = 0 if operation.sent is not None else travelled
+        return UnderWay(HostBuffer.allocate(self._ledger, scratch + travelled, Purpose.MSM, owner))
 
     def _run(self, operation, owner, call):
         if isinstance(operation, Evaluate):
@@ -139,7 +128,8 @@ class Card(CpuDevice):
             present = int(operation.points.any(axis=1).sum())
             self._keep(self._key(operation.points), present * size, Purpose.SRS, operation.room)
             return super()._run_msm(operation, owner, call)
-        with self.allocate(nbytes, Purpose.SRS, owner):
+        assert operation.sent is None or operation.sent.data.tobytes() == operation.points.tobytes()
+        with self.allocate(0 if operation.sent is not None else nbytes, Purpose.SRS, owner):
             return super()._run_msm(operation, owner, call)
 
     def _keep(self, key, nbytes, purpose, room):

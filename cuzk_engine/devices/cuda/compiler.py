@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from cuzk_engine.devices.cuda import nvrtc
+from cuzk_engine.devices.cuda.kernel_cache import Entry, KernelCache
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
 _COMMON = ("--std=c++17", "--device-as-default-execution-space", "-DCUZK_TARGET_CUDA=1", "--ptxas-options=-v")
@@ -62,40 +62,64 @@ def read_sources(root: Path, source: str) -> tuple[str, dict[str, str]]:
     return main, texts
 
 
-def key_of(main: str, headers: dict[str, str], options: Sequence[str], version: tuple[int, int]) -> str:
+def key_of(main: str, headers: dict[str, str], options: Sequence[str], compiler: str) -> str:
+    """``compiler``: what ``nvrtc.identity`` says."""
     digest = hashlib.sha256()
-    parts = [main, *(f"{name}\0{text}" for name, text in sorted(headers.items())), *options, repr(version)]
+    parts = [main, *(f"{name}\0{text}" for name, text in sorted(headers.items())), *options, compiler]
     for part in parts:
         data = part.encode()
         digest.update(len(data).to_bytes(8, "little") + data)
     return digest.hexdigest()
 
 
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """Everything that a compilation depends on."""
+
+    program: Program
+    main: str
+    headers: dict[str, str]
+    options: tuple[str, ...]
+
+    @classmethod
+    def of(cls, program: Program, architecture: str, root: Path | None) -> _Job:
+        main, headers = read_sources(root or kernels_folder(), program.source)
+        return cls(program, main, headers, (*_COMMON, f"--gpu-architecture={architecture}", *program.options))
+
+    @property
+    def key(self) -> str:
+        return key_of(self.main, self.headers, self.options, nvrtc.identity())
+
+    def run(self) -> Entry:
+        result = nvrtc.compile_cubin(self.program.source, self.main, self.headers, self.options)
+        return Entry(result.cubin, result.log)
+
+
+def is_cached(program: Program, architecture: str, cache: Path, root: Path | None = None) -> bool:
+    """Whether ``build`` would find the result in ``cache``. Raises NvrtcError where there is no NVRTC, on whose version
+    that depends."""
+    return KernelCache(cache).has(_Job.of(program, architecture, root).key)
+
+
 def build(program: Program, architecture: str, cache: Path | None, root: Path | None = None) -> tuple[bytes, str]:
     """The cubin of ``program`` for ``architecture`` ("sm_90") and the compiler's report of registers and spills.
-    ``cache`` is a folder, created when missing; files in it are written whole or not at all."""
-    main, headers = read_sources(root or kernels_folder(), program.source)
-    options = (*_COMMON, f"--gpu-architecture={architecture}", *program.options)
-    name = key_of(main, headers, options, nvrtc.version())
+    ``cache``: the folder of what was compiled before, None to compile anew. Raises NvrtcError."""
+    job = _Job.of(program, architecture, root)
     if cache is None:
-        result = nvrtc.compile_cubin(program.source, main, headers, options)
-        return result.cubin, result.log
-    target, report = cache / f"{name}.cubin", cache / f"{name}.txt"
-    if target.is_file() and report.is_file():
-        return target.read_bytes(), report.read_text()
-    result = nvrtc.compile_cubin(program.source, main, headers, options)
-    cache.mkdir(parents=True, exist_ok=True)
-    for path, data in ((report, result.log.encode()), (target, result.cubin)):
-        handle, temporary = tempfile.mkstemp(dir=cache)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    return result.cubin, result.log
+        entry = job.run()
+    else:
+        store, key = KernelCache(cache), job.key
+        found = store.get(key)
+        entry = found or job.run()
+        if found is None:
+            store.put(key, entry)
+    return entry.cubin, entry.report
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What one kernel takes, as ptxas reports it."""
+    """What one kernel takes, as ptxas reports it; spills of the functions that it calls are in, and the deepest
+    stack."""
 
     registers: int
     stack: int
@@ -104,17 +128,28 @@ class Usage:
     shared: int
 
 
+_ENTRY = re.compile(r"Compiling entry function '(\w+)'")
+_FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_USED = re.compile(r"Used (\d+) registers")
+_SHARED = re.compile(r"(\d+) bytes smem")
+_STACK = re.compile(r"(\d+) bytes cumulative stack size")
+
+
 def usage(report: str) -> dict[str, Usage]:
-    """Registers, stack and spills of every kernel in a compiler report."""
+    """Registers, stack and spills of every kernel in a compiler report. A kernel's own lines come first, then those of
+    the functions that it calls."""
     found: dict[str, Usage] = {}
-    current, frame = "", (0, 0, 0)
-    for line in report.splitlines():
-        if match := re.search(r"Compiling entry function '(\w+)'", line):
-            current = match[1]
-        elif match := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line):
-            frame = (int(match[1]), int(match[2]), int(match[3]))
-        elif (match := re.search(r"Used (\d+) registers", line)) and current:
-            shared = re.search(r"(\d+) bytes smem", line)
-            found[current] = Usage(int(match[1]), *frame, int(shared[1]) if shared else 0)
-            current = ""
+    for part in re.split("(?=Compiling entry function)", report):
+        entry, registers = _ENTRY.match(part), _USED.search(part)
+        if entry is None or registers is None:
+            continue
+        frames = [tuple(map(int, frame.groups())) for frame in _FRAME.finditer(part)]
+        stack, shared = _STACK.search(part), _SHARED.search(part)
+        found[entry[1]] = Usage(
+            int(registers[1]),
+            int(stack[1]) if stack else max((frame[0] for frame in frames), default=0),
+            sum(frame[1] for frame in frames),
+            sum(frame[2] for frame in frames),
+            int(shared[1]) if shared else 0,
+        )
     return found

@@ -1,15 +1,17 @@
-"""An NVIDIA GPU as a device: kernels on one stream, uploads and downloads on two others, memory under a ledger.
+"""An NVIDIA GPU as a device: transforms on one stream, MSMs on a few others, copies on their own, under a ledger.
 
-``upload`` and ``launch`` enqueue and return. All kernels of a device run on one stream, in the order of their launches;
-scratch memory of one launch is therefore free for the next one as soon as it was enqueued.
+``upload`` and ``launch`` enqueue and return. What uses a buffer stands behind the events of what wrote and read it
+before (`CudaBuffer`), whatever streams they are on. MSMs take turns in slots (`slots.py`), so that one is reduced while
+the next one runs; their scratch counts until they are known to be over: one of their events was waited for.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +22,7 @@ from cupy.cuda import runtime
 
 from cuzk_engine.curves import Curve
 from cuzk_engine.devices import base
+from cuzk_engine.devices.arena import host_budget
 from cuzk_engine.devices.base import (
     Bytes,
     CancelToken,
@@ -28,25 +31,36 @@ from cuzk_engine.devices.base import (
     Evaluate,
     EventSink,
     HJoin,
-    MemoryUse,
+    HostBudget,
+    Lease,
     Msm,
+    Need,
     NttTable,
     Operation,
     Owner,
     Quotient,
+    Room,
+    StagingBuffer,
 )
-from cuzk_engine.devices.cuda import faults, operations
+from cuzk_engine.devices.cuda import card, faults, need
+from cuzk_engine.devices.cuda.compiling import Progress
+from cuzk_engine.devices.cuda.feeder import is_pinned
+from cuzk_engine.devices.cuda.loader import Loader, own_reservation
+from cuzk_engine.devices.cuda.locker import CudaLocker
 from cuzk_engine.devices.cuda.memory import Arena, CudaBuffer, LedgerAllocator, Memory
 from cuzk_engine.devices.cuda.module import Kernels
+from cuzk_engine.devices.cuda.need import FR_BYTES
 from cuzk_engine.devices.cuda.nvrtc import NvrtcError
-from cuzk_engine.devices.cuda.operations import FR_BYTES, Operations, Points
+from cuzk_engine.devices.cuda.operations import FACTOR_BYTES, Operations
 from cuzk_engine.devices.cuda.resident import Residents
+from cuzk_engine.devices.cuda.slots import HIGHEST, PARALLEL, Place, Slot, Slots
 from cuzk_engine.devices.cuda.timeline import CudaEvent, Timeline, msm_spans
 from cuzk_engine.devices.cuda.vectors import Matrices
-from cuzk_engine.devices.ledger import Ledger, LedgerDevice, Reservation
+from cuzk_engine.devices.host import HostMemory
+from cuzk_engine.devices.ledger import Ledger, LedgerDevice
 from cuzk_engine.devices.lock import ComputeLock
-from cuzk_engine.errors import CuzkError, DeviceLostError, OutOfDeviceMemoryError
-from cuzk_engine.events import Incident, Kind, Lane, Purpose
+from cuzk_engine.errors import CuzkError, DeviceLostError
+from cuzk_engine.events import Incident, Kind, Lane, OtherProcess, Purpose
 
 log = logging.getLogger(__name__)
 
@@ -54,39 +68,60 @@ ADVICE: Final = "prove on a card with more memory, or on the CPU (--device cpu)"
 _NOBODY: Final = Owner()
 _LEAST_MARGIN: Final = 256 << 20  # for the kernels' code and stacks, which come later
 _MARGIN_SHARE: Final = 256
-_HOST_MEMORY: Final = 1  # cudaMemoryTypeHost: page-locked
+_LISTED_NS: Final = 10**9  # for which a list of other programs serves
 _TO_DEVICE, _TO_HOST = 1, 2
 
 
 class CudaDevice(LedgerDevice):
     """Card ``number`` as the driver counts. ``cache``: the folder of compiled kernels. ``limit``: bytes to use at most,
-    besides the context's."""
+    besides the context's. ``host``: the host's memory, None for one of its own. ``parallel``: MSMs under way at a time.
+    ``progress`` hears of kernels that have to be compiled, in the thread that launches."""
 
-    def __init__(self, number: int, cache: Path, sink: EventSink | None = None, limit: int | None = None) -> None:
+    def __init__(
+        self,
+        number: int,
+        cache: Path,
+        sink: EventSink | None = None,
+        limit: int | None = None,
+        host: HostMemory | None = None,
+        parallel: int = PARALLEL,
+        progress: Progress | None = None,
+    ) -> None:
         self._id, self._number, self._sink = f"cuda:{number}", number, sink
         self._lost: DeviceLostError | None = None
         self._closed = False
         self._launching = threading.RLock()
         self._uploading = threading.Lock()
+        self._host, self._owns_host = host or HostMemory(host_budget().nbytes, sink, device=self._id), host is None
+        self._listed: tuple[OtherProcess, ...] | None = None
+        self._listed_ns = 0
         with self._guard():
-            before = free_bytes(cupy.cuda.Device(number).pci_bus_id)
+            self._card = card.view(number)
+            before = self._card.memory()
             runtime.free(0)  # creates the context
-            self._compute, self._h2d, self._d2h = (cupy.cuda.Stream(non_blocking=True) for _ in range(3))
+            self._compute = cupy.cuda.Stream(non_blocking=True, priority=HIGHEST)
+            self._h2d, self._d2h = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
             free, total = (int(x) for x in runtime.memGetInfo())
-            context = max(0, before - free) if before is not None else 0
-            margin = max(_LEAST_MARGIN, total // _MARGIN_SHARE)
-            capacity = free + context if limit is None else min(free + context, limit + context + margin)
-            self._ledger = Ledger(self._id, capacity, sink, ADVICE)
-            self._context = self._ledger.take(context + margin, Purpose.CONTEXT, _NOBODY)
+            self._own = max(0, before.free - free) if before is not None else 0
+            self._margin = max(_LEAST_MARGIN, total // _MARGIN_SHARE)
+            fixed = self._own + self._margin
+            capacity = free + self._own if limit is None else min(free + self._own, limit + fixed + FACTOR_BYTES)
+            self._ledger = Ledger(self._id, capacity, sink, ADVICE, self._available)
+            self._context = self._ledger.take(fixed, Purpose.CONTEXT, _NOBODY)
+            self._budget = need.msm_budget(capacity - fixed, parallel)
             self._lock = ComputeLock(self._id, sink)
-            self._memory = Memory(number, self._ledger, self._compute, self._guard)
+            self._memory = Memory(number, self._ledger, self._guard, sink)
             self._timeline = Timeline(self._id, sink)
+            self._slots = Slots(self._memory, parallel)
             self._residents = Residents()
-            self._ledger.add_reclaimer(self._residents.reclaim)
-            kernels = Kernels(cache)
-            self._factors = self._memory.allocate(operations.FACTOR_BYTES, Purpose.CONTEXT, _NOBODY)
+            self._ledger.add_reclaimer(self._residents.reclaim, self._residents.idle)
+            self._locker = CudaLocker(self._guard)
+            self._loader = Loader(self._memory, self._residents, self._timeline, self._guard, self._page_locked)
+            kernels = Kernels(cache, self._id, sink, progress)
+            self._factors = self._memory.allocate(FACTOR_BYTES, Purpose.CONTEXT, _NOBODY)
             self._operations = Operations(kernels, self._factors)
-            self._info = _describe(number, capacity, "free on the card at the start" if limit is None else "given")
+            source = "free on the card at the start" if limit is None else "given"
+            self._info = card.describe(number, capacity, source, parallel)
 
     @property
     def info(self) -> DeviceInfo:
@@ -101,26 +136,27 @@ class CudaDevice(LedgerDevice):
         self, nbytes: int, purpose: Purpose, owner: Owner, out_of: base.Reservation | None = None
     ) -> CudaBuffer:
         self._check_open()
-        if out_of is not None and not isinstance(out_of, Reservation):
-            raise TypeError("a reservation of another kind of device")
-        return self._memory.allocate(nbytes, purpose, owner, out_of)
+        return self._memory.allocate(nbytes, purpose, owner, own_reservation(out_of))
 
     def upload(self, target: base.Buffer, source: Bytes, kind: str, owner: Owner) -> CudaEvent:
         buffer = _own(target)
         flat = source.reshape(-1).view(np.uint8)
         if flat.size > buffer.nbytes:
             raise ValueError(f"{flat.size} bytes do not fit into a buffer of {buffer.nbytes}")
+        if kind == Kind.UPLOAD_SRS:
+            rows = source.reshape(len(source), -1).view(np.uint8)
+            return CudaEvent(self._loader.load(buffer, rows, owner), self._timeline, self._guard, rows)
         with self._guard(), self._uploading:
             stream = self._h2d
-            if buffer.last is not None:
-                stream.wait_event(buffer.last)
+            buffer.before_write(stream)
             begin, end = cupy.cuda.Event(), cupy.cuda.Event(block=True)
             pinned = is_pinned(flat)
             begin.record(stream)
             if flat.size:
                 runtime.memcpyAsync(buffer.address, flat.ctypes.data, flat.size, _TO_DEVICE, stream.ptr)
             end.record(stream)
-            buffer.last, buffer.is_reversed, buffer.pending = end, False, 1
+            buffer.was_written(end)
+            buffer.is_reversed, buffer.pending = False, 1
             self._timeline.add(begin, end, Lane.H2D, kind, owner, int(flat.size), pinned, flat)
         return CudaEvent(end, self._timeline, self._guard, flat)
 
@@ -132,8 +168,7 @@ class CudaDevice(LedgerDevice):
             raise ValueError("a vector that is not in natural order: restore() comes first")
         out = np.empty(nbytes, dtype=np.uint8)
         with self._guard():
-            if buffer.last is not None:
-                self._d2h.wait_event(buffer.last)
+            buffer.before_read(self._d2h)
             begin, end = cupy.cuda.Event(), cupy.cuda.Event(block=True)
             begin.record(self._d2h)
             if nbytes:
@@ -148,62 +183,98 @@ class CudaDevice(LedgerDevice):
         """Puts a vector over the domain into natural order and multiplies its pending factor in, as ``download``
         wants it. The proof itself never needs this."""
         buffer = _own(vector)
-        with self._launch_on_compute(LedgerAllocator(self._memory, Purpose.SCRATCH, owner).allocate, [buffer]):
-            transform = None if table is None else _own(table).table
+        tables = [] if table is None else [_own(table)]
+        with self._computing(Purpose.SCRATCH, owner, reads=tables, writes=[buffer]):
+            transform = tables[0].table if tables else None
             self._operations.restore(curve, buffer, buffer.nbytes // FR_BYTES, transform)
-            buffer.last = self._compute.record(cupy.cuda.Event(block=True))
 
     def launch(
         self, operation: Operation, owner: Owner, cancel: CancelToken, after: base.DeviceEvent | None = None
     ) -> CudaEvent:
         self._check_open()
         cancel.check()
+        if after is not None and not isinstance(after, CudaEvent):
+            raise TypeError("an event of another kind of device")
+        with self._guard(), self._launching:
+            self._operations.prepare(operation.curve, owner, cancel.check)
+        if isinstance(operation, Msm):
+            return self._msm(operation, owner, after)
         if after is not None:
-            if not isinstance(after, CudaEvent):
-                raise TypeError("an event of another kind of device")
             with self._guard():
                 self._compute.wait_event(after.event)
-        with self._guard(), self._launching:
-            self._operations.prepare(operation.curve)
         match operation:
-            case Msm():
-                return self._msm(operation, owner)
             case Evaluate():
                 return self._evaluate(operation, owner)
             case NttTable(table=table):
-                target = _own(table, operations.table_bytes(operation.log_n))
-                return self._simple([target], Kind.NTT, owner, lambda ops: ops.fill_table(operation, target))
+                target = _own(table, need.table_bytes(operation.log_n))
+                return self._simple([], [target], Kind.NTT, owner, lambda ops: ops.fill_table(operation, target))
             case CosetExtend(data=data, table=table):
                 vector, twiddles = _own(data), _own(table)
                 return self._simple(
-                    [vector, twiddles],
+                    [twiddles],
+                    [vector],
                     Kind.NTT_COSET,
                     owner,
                     lambda ops: ops.coset_extend(operation, vector, twiddles),
                 )
             case HJoin(a=a, b=b, c=c):
                 abc = (_own(a), _own(b), _own(c))
-                return self._simple([*abc], Kind.POINTWISE, owner, lambda ops: ops.join(operation, *abc))
+                return self._simple(abc[1:], abc[:1], Kind.POINTWISE, owner, lambda ops: ops.join(operation, *abc))
             case Quotient(a=a, b=b, c=c, table=table):
                 abc, twiddles = (_own(a), _own(b), _own(c)), _own(table)
                 return self._simple(
-                    [*abc, twiddles], Kind.POINTWISE, owner, lambda ops: ops.quotient(operation, *abc, twiddles)
+                    [*abc[1:], twiddles],
+                    abc[:1],
+                    Kind.POINTWISE,
+                    owner,
+                    lambda ops: ops.quotient(operation, *abc, twiddles),
                 )
 
-    def scratch_bytes(self, operation_type: type[Any], curve: Curve, group: int, n: int) -> int:
-        if operation_type is Msm:
-            points = n * operations.point_bytes(curve, group)  # where they are not resident
-            return operations.msm_arena_bytes(curve, group, n) + points
-        return operations.evaluate_bytes(n) if operation_type is Evaluate else 0
+    def msm_need(self, curve: Curve, group: int, n: int, present: int, *, resident: bool) -> Need:
+        return need.msm_need(curve, group, n, present, self._budget, resident=resident)
+
+    def evaluate_need(
+        self, curve: Curve, coefficients: int, n_vars: int, domain: int, *, prepared: bool = False
+    ) -> Need:
+        return need.evaluate_need(coefficients, n_vars, domain, prepared=prepared)
+
+    def lease(self, sources: Sequence[Bytes]) -> Lease:
+        return self._residents.lease(sources)
+
+    def evict(self, sources: Sequence[Bytes]) -> int:
+        return self._residents.evict(sources)
+
+    @property
+    def host(self) -> HostBudget:
+        return self._host
+
+    def staging(self, nbytes: int, purpose: Purpose, owner: Owner, *, pinned: bool) -> StagingBuffer:
+        self._check_open()
+        return self._host.staging(nbytes, purpose, owner, self._locker if pinned else None)
 
     def table_bytes(self, curve: Curve, log_n: int) -> int:
-        return operations.table_bytes(log_n)
+        return need.table_bytes(log_n)
 
     def compute_lock(self, owner: Owner, cancel: CancelToken) -> AbstractContextManager[None]:
         return self._lock.hold(owner, cancel)
 
-    def memory(self) -> MemoryUse:
-        return self._ledger.use()
+    def room(self) -> Room:
+        """Other programs' memory comes from the driver: the engine's own is known, the rest of what is not free is
+        theirs."""
+        self._residents.purge()
+        free, total, ours = self._physical()
+        if time.monotonic_ns() - self._listed_ns > _LISTED_NS:
+            self._list(ours)
+        found = self._listed
+        if found is None or any(row.bytes is None for row in found):
+            others = max(0, total - free - ours)
+        else:
+            others = sum(row.bytes or 0 for row in found)
+        available = min(self._info.capacity, free + ours)
+        return Room(available, self._ledger.use().used, self._ledger.idle(), others, self._margin)
+
+    def others(self) -> tuple[OtherProcess, ...]:
+        return self._list(self._physical()[2]) or ()
 
     def pool_use(self) -> tuple[int, int]:
         """Bytes handed out by the driver's pool, and kept by it."""
@@ -211,8 +282,10 @@ class CudaDevice(LedgerDevice):
             return self._memory.pool_use()
 
     def release_residents(self) -> None:
-        """Frees the keys' points and matrices that no launch uses."""
+        """Frees the keys' points and matrices that no launch and no lease uses, and gives the driver their memory."""
         self._residents.clear()
+        with self._guard():
+            self._memory.trim()
 
     def close(self) -> None:
         if self._closed:
@@ -222,13 +295,19 @@ class CudaDevice(LedgerDevice):
             self._timeline.clear()
         try:
             self._residents.clear()
+            self._settle()
             self._memory.free_all()
             with self._guard():
-                self._memory.trim()
+                self._memory.trim(everything=True)
                 self._timeline.collect()
         except DeviceLostError:
             log.debug("%s was lost before it was closed", self._id)
         finally:
+            self._loader.close()
+            self._host.release(self._locker)
+            if self._owns_host:
+                self._host.close()
+            self._card.close()
             self._ledger.give_back(self._context)
 
     # ---- inside ----
@@ -251,143 +330,162 @@ class CudaDevice(LedgerDevice):
                 raise
             if isinstance(translated, DeviceLostError):
                 self._lost = translated
+                self._slots.abandon()
                 if self._sink is not None:
                     self._sink(Incident(time.monotonic_ns(), self._id, "device-lost", "", str(translated)))
             raise translated from error
 
+    def _settle(self) -> None:
+        """Waits for the MSMs under way and gives their scratch back."""
+        with contextlib.suppress(CuzkError), self._guard():
+            self._slots.settle()
+
+    def _page_locked(self, nbytes: int) -> StagingBuffer:
+        """For as long as the device is open."""
+        return self.staging(nbytes, Purpose.SRS, _NOBODY, pinned=True)
+
+    def _available(self) -> int:
+        """For the ledger: what other programs leave."""
+        free, _, ours = self._physical()
+        return free + ours
+
+    def _list(self, ours: int) -> tuple[OtherProcess, ...] | None:
+        self._listed, self._listed_ns = card.others(self._card, ours), time.monotonic_ns()
+        return self._listed
+
+    def _physical(self) -> tuple[int, int, int]:
+        """Bytes that are free on the card, all of it, and what the engine has of it."""
+        with self._guard():
+            free, total = (int(x) for x in runtime.memGetInfo())
+            _, reserved = self._memory.pool_use()
+        return free, total, self._own + reserved
+
     @contextmanager
-    def _launch_on_compute(self, allocate: Callable[[int], Any], uses: list[CudaBuffer]) -> Iterator[None]:
-        """Launches in the block go to the stream of kernels, behind the events of the buffers they use, with CuPy's
-        memory from ``allocate``."""
-        with self._guard(), self._launching, self._compute, cupy.cuda.using_allocator(allocate):
-            for buffer in uses:
-                if buffer.last is not None:
-                    self._compute.wait_event(buffer.last)
-            yield
+    def _computing(
+        self, purpose: Purpose, owner: Owner, reads: Sequence[CudaBuffer], writes: Sequence[CudaBuffer]
+    ) -> Iterator[_Work]:
+        """Launches in the block go to the stream of transforms, behind what used the buffers before, with CuPy's
+        memory from the ledger."""
+        stream = self._compute
+        allocator = LedgerAllocator(self._memory, purpose, owner, stream)
+        with self._guard(), self._launching, stream, cupy.cuda.using_allocator(allocator.allocate):
+            for buffer in reads:
+                buffer.before_read(stream)
+            for buffer in writes:
+                buffer.before_write(stream)
+            work = _Work(stream.record(cupy.cuda.Event()), cupy.cuda.Event(block=True))
+            try:
+                yield work
+            finally:
+                work.end.record(stream)
+                for buffer in reads:
+                    buffer.was_read(stream, work.end)
+                for buffer in writes:
+                    buffer.was_written(work.end)
 
     def _simple(
-        self, uses: list[CudaBuffer], kind: Kind, owner: Owner, work: Callable[[Operations], None]
+        self,
+        reads: Sequence[CudaBuffer],
+        writes: Sequence[CudaBuffer],
+        kind: Kind,
+        owner: Owner,
+        launches: Callable[[Operations], None],
     ) -> CudaEvent:
-        allocator = LedgerAllocator(self._memory, Purpose.SCRATCH, owner)
-        with self._launch_on_compute(allocator.allocate, uses):
-            begin = self._compute.record(cupy.cuda.Event())
-            work(self._operations)
-            return self._finish(begin, kind, owner, uses)
+        with self._computing(Purpose.SCRATCH, owner, reads, writes) as work:
+            launches(self._operations)
+        return self._timed(work, kind, owner)
 
-    def _finish(self, begin: Any, kind: Kind, owner: Owner, uses: list[CudaBuffer]) -> CudaEvent:
-        end = self._compute.record(cupy.cuda.Event(block=True))
-        for buffer in uses:
-            buffer.last = end
-        self._timeline.add(begin, end, Lane.COMPUTE, kind, owner)
-        return CudaEvent(end, self._timeline, self._guard)
+    def _timed(self, work: _Work, kind: Kind, owner: Owner) -> CudaEvent:
+        self._timeline.add(work.begin, work.end, Lane.COMPUTE, kind, owner)
+        return CudaEvent(work.end, self._timeline, self._guard)
 
-    def _msm(self, operation: Msm, owner: Owner) -> CudaEvent:
+    def _msm(self, operation: Msm, owner: Owner, after: CudaEvent | None) -> CudaEvent:
         curve, group, n = operation.curve, operation.group, operation.n
         if len(operation.points) != n:
             raise ValueError(f"{len(operation.points)} points for {n} scalars")
         scalars = _own(operation.scalars, (operation.offset + n) * FR_BYTES)
-        result = _own(operation.result, operations.point_bytes(curve, group))
-        with ExitStack() as stack:
-            points = stack.enter_context(self._points(operation.points, owner)) if n else None
-            nbytes = 0
-            if points is not None and points.count:
-                picked = points.index is not None
-                nbytes = operations.msm_arena_bytes(curve, group, points.count, picked=picked)
-            arena = stack.enter_context(Arena(self._memory, nbytes, Purpose.MSM, owner))
-            uses = [scalars, result, *([] if points is None else [points.block])]
-            stack.enter_context(self._launch_on_compute(arena.allocate, uses))
-            begin = self._compute.record(cupy.cuda.Event())
+        result = _own(operation.result, need.point_bytes(curve, group))
+        sent = None if operation.sent is None else _own(operation.sent, int(operation.points.nbytes))
+        with self._guard(), self._slots.next() as (slot, place), ExitStack() as stack:
+            points = stack.enter_context(self._loader.points(operation, sent, slot, owner)) if n else None
+            count = 0 if points is None else points.count
+            picked = points is not None and points.index is not None
+            nbytes = need.msm_arena_bytes(curve, group, count, self._budget, picked=picked) if count else 0
+            form = need.msm_form(curve, group, count, self._budget)
+            stack.enter_context(self._launching)
+            scratch = slot.scratch(nbytes, owner)
+            arena = Arena(self._memory, scratch, place.stream)
+            reads = [scalars, *([] if points is None else [points.block])]
             marks: list[tuple[str, Any]] = []
-            self._operations.msm(operation, points, scalars, result, marks)
-            end = self._compute.record(cupy.cuda.Event(block=True))
-            scalars.last = result.last = end
+            try:
+                with place.stream, cupy.cuda.using_allocator(arena.allocate):
+                    begin = self._begin_msm(slot, place, after, [*reads, scratch], result)
+                    self._operations.msm(operation, points, scalars, result, marks, form, place.streams)
+                    end = place.stream.record(cupy.cuda.Event(block=True))
+            except BaseException:
+                runtime.deviceSynchronize()  # what was launched may be on any of the place's streams
+                raise
+            finally:
+                for buffer in arena.besides:
+                    slot.keep(buffer)
+            slot.ended(place.stream, end)
+            for buffer in reads:
+                buffer.was_read(place.stream, end)
+            result.was_written(end)
             for start, stop, kind in msm_spans(begin, marks, end):
                 self._timeline.add(start, stop, Lane.COMPUTE, kind, owner)
             if arena.overflow:
                 log.info("%s: an MSM of %d points took %d bytes beyond its plan", self._id, n, arena.overflow)
-        return CudaEvent(end, self._timeline, self._guard)
+        return CudaEvent(end, self._timeline, self._guard, over=self._slots.reap)
 
-    @contextmanager
-    def _points(self, data: Bytes, owner: Owner) -> Iterator[Points]:
-        """The points on the device: resident where they can be, else for this launch alone."""
-
-        def load(purpose: Purpose, whose: Owner) -> Points:
-            buffer = self._memory.allocate(int(data.nbytes), purpose, whose)
-            try:
-                self.upload(buffer, data, Kind.UPLOAD_SRS, owner)
-                return Points(buffer, len(data), buffer.array((buffer.nbytes,), np.uint8))
-            except BaseException:
-                buffer.free()
-                raise
-
-        def make() -> tuple[CudaBuffer, Points]:
-            points = self._compacted(load(Purpose.SRS, _NOBODY), owner)
-            return points.block, points
-
-        with self._residents.use("points", data, make) as resident:
-            if resident is not None:
-                yield resident
-                return
-            points = load(Purpose.MSM, owner)
-            with points.block:
-                yield points
-
-    def _compacted(self, full: Points, owner: Owner) -> Points:
-        """Without the points at infinity, where they are many and there is memory to leave them out."""
-        n, size = full.count, full.block.nbytes // full.count
-        allocator = LedgerAllocator(self._memory, Purpose.SCRATCH, owner)
-        try:
-            with self._launch_on_compute(allocator.allocate, [full.block]):
-                index = operations.present_points(full.block, n, size)
-                if index is None:
-                    return full
-                points = operations.compact_points(
-                    full.block, n, size, index, lambda nbytes: self._memory.scratch(nbytes, Purpose.SRS, _NOBODY)
-                )
-        except OutOfDeviceMemoryError:
-            return full
-        except BaseException:
-            full.block.free()
-            raise
-        full.block.free()
-        return points
+    def _begin_msm(
+        self, slot: Slot, place: Place, after: CudaEvent | None, reads: list[CudaBuffer], result: CudaBuffer
+    ) -> Any:
+        stream = place.stream
+        for event in (slot.last, None if after is None else after.event):
+            if event is not None:
+                stream.wait_event(event)
+        for buffer in reads:
+            buffer.before_read(stream)
+        result.before_write(stream)
+        return stream.record(cupy.cuda.Event())
 
     def _evaluate(self, operation: Evaluate, owner: Owner) -> CudaEvent:
         witness = _own(operation.witness)
-        out = tuple(_own(x, operation.domain * FR_BYTES) for x in (operation.a, operation.b, operation.c))
-        a, b, c = out
-        with ExitStack() as stack:
-            matrices = stack.enter_context(self._matrices(operation, witness, owner))
-            allocator = LedgerAllocator(self._memory, Purpose.SCRATCH, owner)
-            uses = [witness, a, b, c]
-            stack.enter_context(self._launch_on_compute(allocator.allocate, uses))
-            begin = self._compute.record(cupy.cuda.Event())
-            self._operations.evaluate(operation.curve, matrices, witness, (a, b, c))
-            return self._finish(begin, Kind.SPMV, owner, uses)
+        a, b, c = (_own(x, operation.domain * FR_BYTES) for x in (operation.a, operation.b, operation.c))
+        with self._matrices(operation, witness, owner) as (block, matrices):
+            with self._computing(Purpose.SCRATCH, owner, [witness, block], [a, b, c]) as work:
+                self._operations.evaluate(operation.curve, matrices, witness, (a, b, c))
+            return self._timed(work, Kind.SPMV, owner)
 
     @contextmanager
-    def _matrices(self, operation: Evaluate, witness: CudaBuffer, owner: Owner) -> Iterator[Matrices]:
-        data = operation.coefficients
+    def _matrices(
+        self, operation: Evaluate, witness: CudaBuffer, owner: Owner
+    ) -> Iterator[tuple[CudaBuffer, Matrices]]:
+        data, room = operation.coefficients, own_reservation(operation.room)
+        n_vars = witness.nbytes // FR_BYTES
 
-        def prepare() -> Matrices:
-            section = self._memory.allocate(int(data.nbytes), Purpose.SCRATCH, owner)
-            with section:
-                self.upload(section, data, Kind.UPLOAD_SRS, owner)
-                allocator = LedgerAllocator(self._memory, Purpose.SCRATCH, owner)
-                with self._launch_on_compute(allocator.allocate, [section]):
-                    words = section.array(data.shape, np.uint8)
-                    n_vars = witness.nbytes // FR_BYTES
-                    return self._operations.prepare_matrices(operation.curve, words, operation.domain, n_vars)
-
-        def make() -> tuple[CudaBuffer, Matrices]:
-            prepared = prepare()
-            with self._launch_on_compute(LedgerAllocator(self._memory, Purpose.SCRATCH, owner).allocate, []):
-                return operations.copy_matrices(
-                    prepared, lambda nbytes: self._memory.scratch(nbytes, Purpose.MATRICES, _NOBODY)
+        def prepare(allocate: Callable[[int], CudaBuffer]) -> tuple[CudaBuffer, tuple[CudaBuffer, Matrices]]:
+            with (
+                self._loader.parts(data, self._compute, owner) as parts,
+                self._computing(Purpose.SCRATCH, owner, [], []) as work,
+            ):
+                block, matrices = self._operations.prepare_matrices(
+                    operation.curve, parts, len(data), operation.domain, n_vars, allocate
                 )
+            block.was_written(work.end)
+            return block, (block, matrices)
+
+        def make() -> tuple[CudaBuffer, tuple[CudaBuffer, Matrices]]:
+            return prepare(lambda nbytes: self._memory.allocate(nbytes, Purpose.MATRICES, _NOBODY, room))
 
         with self._residents.use("matrices", data, make) as resident:
-            yield prepare() if resident is None else resident
+            if resident is not None:
+                yield resident
+                return
+        block, prepared = prepare(lambda nbytes: self._memory.allocate(nbytes, Purpose.MATRICES, owner))
+        with block:
+            yield prepared
 
     def _check_open(self) -> None:
         if self._closed:
@@ -396,45 +494,13 @@ class CudaDevice(LedgerDevice):
             raise self._lost
 
 
-def is_pinned(data: Bytes) -> bool:
-    """Whether the driver knows these host bytes as page-locked."""
-    if data.size == 0:
-        return False
-    return int(runtime.pointerGetAttributes(data.ctypes.data).type) == _HOST_MEMORY
+class _Work:
+    """The events around launches."""
 
+    __slots__ = ("begin", "end")
 
-def free_bytes(bus_id: str) -> int | None:
-    """Free memory of a card, before this process has a context on it; None where NVML cannot tell."""
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        try:
-            handle = pynvml.nvmlDeviceGetHandleByPciBusId(bus_id)
-            return int(pynvml.nvmlDeviceGetMemoryInfo(handle).free)
-        finally:
-            pynvml.nvmlShutdown()
-    except Exception as error:  # a missing library, a driver without it, a bus id it does not know
-        log.debug("NVML does not tell the free memory of %s: %s", bus_id, error)
-        return None
-
-
-def _describe(number: int, capacity: int, source: str) -> DeviceInfo:
-    properties = runtime.getDeviceProperties(number)
-    raw = bytes(properties["uuid"])[:16].hex()
-    uuid = "-".join(("GPU", raw[:8], raw[8:12], raw[12:16], raw[16:20], raw[20:]))
-    device = cupy.cuda.Device(number)
-    return DeviceInfo(
-        id=f"cuda:{number}",
-        kind="cuda",
-        name=properties["name"].decode(errors="replace"),
-        capacity=capacity,
-        capacity_source=source,
-        isa=f"sm_{device.compute_capability}",
-        uuid=uuid,
-        bus_id=str(device.pci_bus_id),
-        inert_settings=("pipeline.double_buffer", "srs.residency"),
-    )
+    def __init__(self, begin: Any, end: Any) -> None:
+        self.begin, self.end = begin, end
 
 
 def _own(buffer: base.Buffer, nbytes: int = 0) -> CudaBuffer:

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import cupy
 from cupy.cuda import runtime
 
-from cuzk_engine.devices.base import Owner
+from cuzk_engine.devices.base import EventSink, Owner
 from cuzk_engine.devices.cuda import faults
 from cuzk_engine.devices.cuda.shape import aligned_size
 from cuzk_engine.devices.ledger import Grant, Ledger, Reservation
 from cuzk_engine.errors import CuzkError, DeviceLostError, OutOfDeviceMemoryError
-from cuzk_engine.events import Purpose
+from cuzk_engine.events import Kind, Purpose, Span, host_lane
 
 _KEEP: Final = 1 << 62  # bytes that the pool may keep
 
@@ -29,14 +30,15 @@ Guard = Callable[[], AbstractContextManager[None]]
 
 
 class Memory:
-    """The memory of one device. ``compute`` is the stream of its kernels."""
+    """The memory of one device."""
 
-    def __init__(self, number: int, ledger: Ledger, compute: Any, guard: Guard) -> None:
-        self.number, self.ledger, self.compute, self.guard = number, ledger, compute, guard
+    def __init__(self, number: int, ledger: Ledger, guard: Guard, sink: EventSink | None = None) -> None:
+        self.number, self.ledger, self.guard, self._sink = number, ledger, guard, sink
         self._lock = threading.Lock()
         self._live: set[CudaBuffer] = set()
-        # Nothing runs on this stream, so what is allocated on it is there at once for every other.
-        self._stream = cupy.cuda.Stream(non_blocking=True)
+        # Nothing runs on the first stream, so what is allocated on it is there at once for every other. Memory of
+        # buffers for all streams is freed on the second, behind what still uses it.
+        self._stream, self._freeing = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
         self._pool = runtime.deviceGetDefaultMemPool(number)
         runtime.memPoolSetAttribute(self._pool, runtime.cudaMemPoolAttrReleaseThreshold, _KEEP)
         # Else an allocation for an upload could wait for another job's kernels.
@@ -44,24 +46,24 @@ class Memory:
 
     def allocate(self, nbytes: int, purpose: Purpose, owner: Owner, out_of: Reservation | None = None) -> CudaBuffer:
         """A buffer for every stream. Raises OutOfDeviceMemoryError; nothing is counted then."""
-        return self._take(nbytes, purpose, owner, out_of, self._stream, shared=True)
+        return self._take(nbytes, purpose, owner, out_of, self._stream, self._freeing)
 
-    def scratch(self, nbytes: int, purpose: Purpose, owner: Owner) -> CudaBuffer:
-        """Memory for work on the stream of kernels alone."""
-        return self._take(nbytes, purpose, owner, None, self.compute, shared=False)
+    def scratch(self, nbytes: int, purpose: Purpose, owner: Owner, stream: Any) -> CudaBuffer:
+        """Memory that comes and goes in the order of ``stream``'s work."""
+        return self._take(nbytes, purpose, owner, None, stream, stream)
 
     def _take(
-        self, nbytes: int, purpose: Purpose, owner: Owner, out_of: Reservation | None, stream: Any, *, shared: bool
+        self, nbytes: int, purpose: Purpose, owner: Owner, out_of: Reservation | None, stream: Any, home: Any
     ) -> CudaBuffer:
         grant = self.ledger.take(nbytes, purpose, owner, out_of)
         try:
             with self.guard():
                 address = self._malloc(nbytes, stream, purpose)
-                ready = stream.record(cupy.cuda.Event(disable_timing=True)) if shared else None
+                ready = stream.record(cupy.cuda.Event(disable_timing=True))
         except BaseException:
             self.ledger.give_back(grant)
             raise
-        buffer = CudaBuffer(self, grant, address, ready)
+        buffer = CudaBuffer(self, grant, address, home, ready)
         with self._lock:
             self._live.add(buffer)
         return buffer
@@ -75,8 +77,7 @@ class Memory:
             if error.status != faults.OUT_OF_MEMORY:
                 raise
         # What was freed behind running kernels comes back when they are done.
-        runtime.deviceSynchronize()
-        runtime.memPoolTrimTo(self._pool, 0)
+        self.trim(everything=True)
         try:
             return int(runtime.mallocAsync(nbytes, stream.ptr))
         except runtime.CUDARuntimeError as error:
@@ -86,13 +87,13 @@ class Memory:
             ledger = self.ledger
             raise OutOfDeviceMemoryError(ledger.device, purpose, nbytes, int(free), ledger.capacity) from error
 
-    def release(self, address: int, last: Any) -> None:
-        """Frees behind the kernels enqueued so far, and behind the event ``last``."""
+    def release(self, address: int, events: Iterable[Any], stream: Any) -> None:
+        """Frees on ``stream`` behind ``events``."""
         if address:
             with contextlib.suppress(DeviceLostError), self.guard():  # a lost device's memory went with it
-                if last is not None:
-                    self.compute.wait_event(last)
-                runtime.freeAsync(address, self.compute.ptr)
+                for event in events:
+                    stream.wait_event(event)
+                runtime.freeAsync(address, stream.ptr)
 
     def forget(self, buffer: CudaBuffer) -> None:
         with self._lock:
@@ -105,10 +106,20 @@ class Memory:
         for buffer in live:
             buffer.free()
 
-    def trim(self) -> None:
-        """Gives what the pool keeps and nobody holds back to the driver."""
-        runtime.deviceSynchronize()
+    def trim(self, *, everything: bool = False) -> None:
+        """Gives what the pool keeps and nobody holds back to the driver; with ``everything`` after all that runs, else
+        after what was freed outside of kernels' own streams. A span on the host's lane."""
+        start = time.monotonic_ns()
+        if everything:
+            runtime.deviceSynchronize()
+        else:
+            self._freeing.synchronize()
+        before = self.pool_use()[1]
         runtime.memPoolTrimTo(self._pool, 0)
+        if self._sink is not None:
+            nbytes = max(0, before - self.pool_use()[1])
+            end, lane = time.monotonic_ns(), host_lane(-1)
+            self._sink(Span(start, end, self.ledger.device, lane, Kind.POOL_TRIM, bytes=nbytes))
 
     def pool_use(self) -> tuple[int, int]:
         """Bytes that the pool has handed out, and that it keeps."""
@@ -122,16 +133,16 @@ class Memory:
 class CudaBuffer:
     """A block of device memory until ``free``.
 
-    ``last``: the event after which its content is there. Vectors of Fr may stand in bit-reversed order
-    (``is_reversed``) and lack a factor (``pending``): the proof needs neither put right. The device does it where the
-    plain content is asked for.
+    ``last``: the event after which its content is there; ``reads``: those after which nobody reads it any more, the
+    last one of each stream. Vectors of Fr may stand in bit-reversed order (``is_reversed``) and lack a factor
+    (``pending``): the proof needs neither put right. The device does it where the plain content is asked for.
     """
 
-    def __init__(self, memory: Memory, grant: Grant, address: int, last: Any) -> None:
-        self._memory = memory
-        self._grant = grant
+    def __init__(self, memory: Memory, grant: Grant, address: int, home: Any, last: Any) -> None:
+        self._memory, self._grant, self._home = memory, grant, home
         self._address: int | None = address
         self.last = last
+        self.reads: dict[int, Any] = {}
         self.is_reversed = False
         self.pending = 1
         self.table: Any = None  # the transform whose table it holds
@@ -151,11 +162,32 @@ class CudaBuffer:
         return self._grant.purpose
 
     @property
+    def owner(self) -> Owner:
+        return self._grant.owner
+
+    @property
     def address(self) -> int:
         """Raises ValueError once the buffer was freed."""
         if self._address is None:
             raise ValueError(f"use of a freed buffer ({self.purpose})")
         return self._address
+
+    def before_read(self, stream: Any) -> None:
+        """What ``stream`` does next comes after the content is there."""
+        stream.wait_event(self.last)
+
+    def before_write(self, stream: Any) -> None:
+        """What ``stream`` does next comes after the content is there and nobody reads it any more."""
+        stream.wait_event(self.last)
+        for event in self.reads.values():
+            stream.wait_event(event)
+
+    def was_read(self, stream: Any, event: Any) -> None:
+        """``event`` ends what ``stream`` read of it."""
+        self.reads[stream.ptr] = event
+
+    def was_written(self, event: Any) -> None:
+        self.last, self.reads = event, {}
 
     def array(self, shape: tuple[int, ...], dtype: Any, offset: int = 0) -> Any:
         """A CuPy array over part of the buffer, which must stay."""
@@ -173,49 +205,37 @@ class CudaBuffer:
             return
         self.table = None
         try:
-            self._memory.release(address, self.last)
+            self._memory.release(address, (self.last, *self.reads.values()), self._home)
         finally:
             self._memory.forget(self)
             self._memory.ledger.give_back(self._grant)
 
 
 class Arena:
-    """CuPy's allocator for one operation: hands out one block, front to back, and takes nothing back before
-    ``close``, so that arrays may be used on several streams. What does not fit is taken from the ledger besides."""
+    """CuPy's allocator for one operation: hands out one block, front to back, and takes nothing back, so that arrays
+    may be used on several streams. What does not fit is taken from the ledger besides, in ``besides``."""
 
-    def __init__(self, memory: Memory, nbytes: int, purpose: Purpose, owner: Owner) -> None:
-        self._memory, self._purpose, self._owner = memory, purpose, owner
-        self._block = memory.scratch(nbytes, purpose, owner)
-        self._besides: list[CudaBuffer] = []
+    def __init__(self, memory: Memory, block: CudaBuffer, stream: Any) -> None:
+        self._memory, self._block, self._stream = memory, block, stream
+        self.besides: list[CudaBuffer] = []
         self.used = 0
-
-    def __enter__(self) -> Arena:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     @property
     def overflow(self) -> int:
         """Bytes beyond the block: zero, where the plan is true."""
-        return sum(buffer.nbytes for buffer in self._besides)
+        return sum(buffer.nbytes for buffer in self.besides)
 
     def allocate(self, nbytes: int) -> Any:
         """A MemoryPointer of at least ``nbytes``."""
         size = aligned_size(nbytes)
         block, offset = self._block, self.used
         if offset + size > block.nbytes:
-            block, offset = self._memory.scratch(size, self._purpose, self._owner), 0
-            self._besides.append(block)
+            block, offset = self._memory.scratch(size, block.purpose, block.owner, self._stream), 0
+            self.besides.append(block)
         else:
             self.used += size
         memory = cupy.cuda.UnownedMemory(block.address, block.nbytes, None, self._memory.number)
         return cupy.cuda.MemoryPointer(memory, offset)
-
-    def close(self) -> None:
-        """Everything enqueued on the stream of kernels so far may still use the memory."""
-        for buffer in (self._block, *self._besides):
-            buffer.free()
 
 
 class _Temporary:
@@ -230,12 +250,12 @@ class _Temporary:
 
 
 class LedgerAllocator:
-    """CuPy's allocator for work on the stream of kernels whose needs are not known before: each array a buffer."""
+    """CuPy's allocator for work on one stream whose needs are few: each array a buffer."""
 
-    def __init__(self, memory: Memory, purpose: Purpose, owner: Owner) -> None:
-        self._memory, self._purpose, self._owner = memory, purpose, owner
+    def __init__(self, memory: Memory, purpose: Purpose, owner: Owner, stream: Any) -> None:
+        self._memory, self._purpose, self._owner, self._stream = memory, purpose, owner, stream
 
     def allocate(self, nbytes: int) -> Any:
-        buffer = self._memory.scratch(aligned_size(nbytes), self._purpose, self._owner)
+        buffer = self._memory.scratch(aligned_size(nbytes), self._purpose, self._owner, self._stream)
         memory = cupy.cuda.UnownedMemory(buffer.address, buffer.nbytes, _Temporary(buffer), self._memory.number)
         return cupy.cuda.MemoryPointer(memory, 0)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-import os
+import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
 import cupy
 
+from cuzk_engine.devices.base import EventSink, Owner
 from cuzk_engine.devices.cuda.compiler import Program, build
+from cuzk_engine.devices.cuda.compiling import Progress, Result, compile_all, missing
+from cuzk_engine.events import Kind, LogLine, Span, host_lane
+
+log = logging.getLogger(__name__)
 
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+_NOBODY = Owner()
+_UNASKED_SHARED = 48 << 10  # dynamic shared memory that needs no permission
 
 
 def architecture() -> str:
@@ -23,27 +30,43 @@ def architecture() -> str:
 class Kernels:
     """Loads programs when they are first used. One object a device; not for several threads at once.
 
-    ``cache`` is the folder of compiled kernels, None to compile anew.
+    ``cache`` is the folder of compiled kernels, None to compile anew. ``device``: its name in the span that ``sink``
+    gets of what had to be compiled; ``progress`` hears of each program.
     """
 
-    def __init__(self, cache: Path | None) -> None:
-        self._cache = cache
+    def __init__(
+        self, cache: Path | None, device: str = "", sink: EventSink | None = None, progress: Progress | None = None
+    ) -> None:
+        self._cache, self._device, self._sink, self._progress = cache, device, sink, progress
         self._architecture = architecture()
+        self._built: dict[Program, Result] = {}
         self._modules: dict[Program, Any] = {}
         self._functions: dict[tuple[Program, str], Any] = {}
+        self._shared: dict[tuple[Program, str], int] = {}
         self.reports: dict[Program, str] = {}
 
-    def prepare(self, programs: Iterable[Program], done: Callable[[Program], None] | None = None) -> None:
-        """Compiles what is not in the cache, several programs at a time; ``done`` is called after each, here."""
-        if self._cache is None:
-            return
-        wanted = list(dict.fromkeys(programs))
-        with ThreadPoolExecutor(max_workers=min(len(os.sched_getaffinity(0)), 16)) as pool:
-            running = {pool.submit(build, p, self._architecture, self._cache): p for p in wanted}
-            for future in as_completed(running):
-                future.result()
-                if done is not None:
-                    done(running[future])
+    def prepare(
+        self, programs: Iterable[Program], owner: Owner = _NOBODY, check: Callable[[], None] | None = None
+    ) -> int:
+        """Compiles what is neither loaded nor in the cache, several programs at a time; returns how many that were.
+        ``owner``: for whom; ``check`` raises when it is not wanted any more. Raises NvrtcError."""
+        known = self._modules.keys() | self._built.keys()
+        wanted = missing((p for p in programs if p not in known), self._architecture, self._cache)
+        if not wanted:
+            return 0
+        start = time.monotonic_ns()
+        words = f"{self._device}: compiling {len(wanted)} GPU kernels for {self._architecture}; this happens once"
+        log.info("%s", words)
+        if self._sink is not None:
+            self._sink(LogLine(start, time.time_ns(), "INFO", words))
+        try:
+            self._built.update(compile_all(wanted, self._architecture, self._cache, self._progress, check))
+        finally:
+            if self._sink is not None:
+                lane = host_lane(owner.worker)
+                end = time.monotonic_ns()
+                self._sink(Span(start, end, self._device, lane, Kind.COMPILE, owner.job, owner.partition, owner.worker))
+        return len(wanted)
 
     def function(self, program: Program, name: str, shared: int = 0) -> Any:
         """A kernel of ``program``; ``shared`` is the most dynamic shared memory a launch will ask for, in bytes."""
@@ -51,14 +74,16 @@ class Kernels:
         if found is None:
             module = self._modules.get(program)
             if module is None:
-                cubin, self.reports[program] = build(program, self._architecture, self._cache)
+                built = self._built.pop(program, None) or build(program, self._architecture, self._cache)
+                cubin, self.reports[program] = built
                 module = cupy.cuda.function.Module()
                 module.load(cubin)
                 self._modules[program] = module
             found = module.get_function(name)
             self._functions[program, name] = found
-        if shared > 48 * 1024:
+        if shared > self._shared.get((program, name), _UNASKED_SHARED):
             cupy.cuda.driver.funcSetAttribute(found.ptr, _MAX_DYNAMIC_SHARED, shared)
+            self._shared[program, name] = shared
         return found
 
     def launch(

@@ -1,76 +1,109 @@
-"""Multi-scalar multiplication on a GPU, by buckets (Pippenger), all windows together.
+"""Multi-scalar multiplication on a GPU, by buckets (Pippenger).
 
-digits → sort by window and bucket → tasks of equal length → bucket sums (XYZZ) → row and column sums → result. The
-algorithms are described in kernels/msm/: digits_cuda.hpp, sort.cu, tasks_cuda.hpp, reduce_cuda.hpp.
+digits → sort by window and bucket → tasks of equal length → bucket sums → row and column sums → result. The
+algorithms are described in kernels/msm/: digits_cuda.hpp, sort.cu, tasks_cuda.hpp, tree_cuda.hpp, reduce_cuda.hpp.
 
-After the sort, windows are taken in a few groups, the highest first, each on a stream of its own and with a lower
-priority than the one before it: while the buckets of one group are filled, those of the one before it are reduced.
-What is left at the end is the reduction of the last group.
+Windows are taken in parts, the highest first. While the buckets of one part are filled, those of the one before it are
+reduced and the entries of the one after it sorted, on streams of higher priority. What is left at the ends is the sort
+of the first part and the reduction of the last.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import cupy
 import numpy as np
 
 from cuzk_engine.curves import Curve
-from cuzk_engine.devices.cuda.compiler import Program
-from cuzk_engine.devices.cuda.fields import cpp_curve
+from cuzk_engine.devices.cuda import programs
 from cuzk_engine.devices.cuda.module import Kernels
-from cuzk_engine.devices.cuda.shape import LEVELS, SCAN_TILE, TILE, Shape, fold_steps, group_count, shape
+from cuzk_engine.devices.cuda.shape import (
+    LEVELS,
+    SCAN_TILE,
+    TILE,
+    Shape,
+    aligned_size,
+    fold_steps,
+    image_bytes,
+    part_bytes,
+    scratch_bytes,
+    shape,
+)
+from cuzk_engine.devices.cuda.tree import Tree
 
 _FAN_IN_LOG = 4  # as in tasks_cuda.hpp
 
-__all__ = ["Msm", "Shape", "shape"]
+__all__ = ["Msm", "Shape", "scratch_bytes", "shape"]
+
+
+def _event() -> Any:
+    return cupy.cuda.Event(disable_timing=True)
+
+
+class _WorkSet:
+    """Memory of a part at a time; ``allocate`` stands for CuPy's allocator."""
+
+    def __init__(self, nbytes: int) -> None:
+        self._block = cupy.empty(nbytes, dtype=np.uint8)
+        self.used = 0
+        self.over: Any = None  # the event after which it is free again
+
+    def allocate(self, nbytes: int) -> Any:
+        offset = self.used
+        self.used += aligned_size(nbytes)
+        if self.used > self._block.nbytes:
+            raise MemoryError(f"an MSM's part takes {self.used} bytes, its plan is {self._block.nbytes}")
+        return self._block.data + offset
+
+
+class Streams:
+    """Of an MSM: ``front`` sorts, ``filling`` fill buckets, ``back`` reduces. CUDA takes a priority out of its range as
+    the nearest one in it."""
+
+    def __init__(self, priority: int = -5, filling: int = -4) -> None:
+        self.front, self.back = (cupy.cuda.Stream(non_blocking=True, priority=min(priority, 0)) for _ in range(2))
+        self.filling = [cupy.cuda.Stream(non_blocking=True, priority=min(filling, 0)) for _ in range(2)]
 
 
 class Msm:
     """Sums of scalars times points of one group of one curve. Keeps no arrays between calls: memory comes from CuPy's
     allocator.
 
-    ``groups`` of windows and ``blocks`` (resident blocks a multiprocessor), None for what was best on an H200.
+    ``blocks``: resident blocks a multiprocessor, of the XYZZ additions, of the two passes of a round of affine ones and
+    of the row and column sums; None for what was best on an H200.
     """
 
     def __init__(
-        self, kernels: Kernels, curve: Curve, group: int, blocks: int | None = None, groups: int | None = None
+        self,
+        kernels: Kernels,
+        curve: Curve,
+        group: int,
+        blocks: int | None = None,
+        tree_blocks: tuple[int, int] | None = None,
+        fold_blocks: int | None = None,
     ) -> None:
         self._kernels, self.curve, self.group = kernels, curve, group
-        name = cpp_curve(curve)
-        options = (f"-DCUZK_CURVE={name}", f"-DCUZK_GROUP={group}")
         self._lanes = group
         self.coordinate_bytes = curve.n8q * group
         self.point_bytes, self.sum_bytes = 2 * self.coordinate_bytes, 4 * self.coordinate_bytes
-        self._digits = Program("msm/digits.cu", (f"-DCUZK_FIELD={name}Fr",))
-        self._sort = Program("msm/sort.cu")
-        self._tasks = Program("msm/tasks.cu")
-        # Blocks a multiprocessor that leave enough registers: measured on an H200.
-        resident = {(6, 1): 3, (6, 2): 2, (4, 1): 4, (4, 2): 3}[curve.limbs, group]
-        self._accumulate = Program("msm/accumulate.cu", (*options, f"-DCUZK_BLOCKS={blocks or resident}"))
-        summing = (*options, f"-DCUZK_BLOCKS={2 if curve.limbs == 6 else 3}")
-        self._merge, self._fold = Program("msm/merge.cu", summing), Program("msm/fold.cu", summing)
-        self._bits, self._finish = Program("msm/bits.cu", options), Program("msm/finish.cu", options)
-        self._fixed, self._affine = Program("msm/fixed.cu", options), Program("msm/affine.cu", options)
-        self._groups = groups
-        # CUDA takes a priority out of its range as the nearest one in it.
-        self._streams = [cupy.cuda.Stream(non_blocking=True, priority=min(k - 5, 0)) for k in range(groups or 2)]
-
-    @property
-    def programs(self) -> tuple[Program, ...]:
-        """What `run` needs, for `Kernels.prepare`."""
-        sums = (self._accumulate, self._merge, self._fold, self._bits, self._finish, self._affine)
-        return (*sums, self._digits, self._sort, self._tasks)
+        names = programs.msm(curve, group, blocks, tree_blocks, fold_blocks)
+        self._digits, self._sort, self._tasks = names.digits, names.sort, names.tasks
+        self._accumulate, self._merge, self._fold = names.accumulate, names.merge, names.fold
+        self._bits, self._finish, self._fixed, self._affine = names.bits, names.finish, names.fixed, names.affine
+        self._images = names.images
+        self._tree = Tree(kernels, names.tree, curve.n8q)
+        self._streams = Streams()
 
     # ---- the phases ----
 
-    def digits(self, scalars: Any, form: Shape, first: int = 0, count: int | None = None) -> Any:
-        """Digits of ``count`` windows from ``first`` on, window after window."""
-        count = form.windows if count is None else count
-        out = cupy.empty(form.n * count, dtype=np.uint32)
-        words = [np.uint32(x) for x in (form.n, form.bits, form.windows, first, count)]
-        self._kernels.launch(self._digits, "msm_digits", min(-(-form.n // 256), 132 * 32), 256, (scalars, *words, out))
+    def digits(self, scalars: Any, part: Shape, form: Shape | None = None, first: int = 0) -> Any:
+        """Digits of the windows of ``part``, which are those of ``form`` from ``first`` on, window after window."""
+        whole = form or part
+        out = cupy.empty(part.entries, dtype=np.uint32)
+        words = [np.uint32(x) for x in (part.n, part.bits, whole.windows, first, part.windows)]
+        name = "msm_digits_of_halves" if part.halves == 2 else "msm_digits"
+        self._kernels.launch(self._digits, name, min(-(-part.n // 256), 132 * 32), 256, (scalars, *words, out))
         return out
 
     def _scan(self, data: Any) -> Any:
@@ -84,14 +117,14 @@ class Msm:
         return sums[blocks:]
 
     def sort(self, digits: Any, form: Shape, reversed_bits: int = 0) -> tuple[Any, Any, Any]:
-        """Entries (point index, sign in bit 31) ordered by window and bucket, and where those of each bucket begin
-        and end."""
+        """Entries (point's number in the table, sign in bit 31) ordered by window and bucket, and where those of each
+        bucket begin and end."""
         launch, program = self._kernels.launch, self._sort
-        tiles = -(-form.n // TILE)
+        tiles = -(-form.numbers // TILE)
         low, segments = form.low_bits, form.segments
         bins = segments // form.windows
         counts = cupy.empty(segments * tiles, dtype=np.uint32)
-        words = (np.uint32(form.n), np.uint32(low), np.uint32(bins))
+        words = (np.uint32(form.numbers), np.uint32(low), np.uint32(bins))
         grid = (tiles, form.windows)
         launch(program, "sort_count", grid, 512, (digits, *words, counts), shared=4 * bins)
         total = self._scan(counts)
@@ -114,15 +147,17 @@ class Msm:
         launch(program, "bucket_scatter", most_tiles, 512, (keys, values, *common, end, out), shared=shared)
         return out, begin, end
 
-    def tasks(self, begin: Any, end: Any, form: Shape, sums: Any) -> tuple[Any, Any, Any]:
-        """Tasks, the counters (tasks, slots, long buckets, 0, groups of each level) and the groups of each level, of
-        the buckets of ``form``'s windows."""
+    def tasks(self, begin: Any, end: Any, form: Shape, sums: Any) -> tuple[Any, Any, Any, Any]:
+        """Tasks, the counters (tasks, slots, long buckets, 0, groups of each level), the classes of equal length and
+        the groups of each level, of the buckets of ``form``'s windows."""
         launch, program = self._kernels.launch, self._tasks
         counters = cupy.zeros(form.longest + 1 + 4 + LEVELS + 1, dtype=np.uint32)
         totals, histogram = counters[: 4 + LEVELS + 1], counters[4 + LEVELS + 1 :]
+        classes = cupy.empty(2 * (form.longest + 1), dtype=np.uint32)
         most_long = form.entries // (form.longest + 1) + 1
         long_buckets = cupy.empty((most_long, 4 + LEVELS), dtype=np.uint32)
-        tasks = cupy.empty((form.buckets + form.slots, 3), dtype=np.uint32)
+        allot = cupy.zeros if form.width > 1 else cupy.empty  # there are places without a task
+        tasks = allot((form.task_groups * form.width, 3), dtype=np.uint32)
         pitch = form.slots // 2 + 1
         groups = cupy.empty((LEVELS, pitch, 4), dtype=np.uint32)
         buckets, longest = np.uint32(form.buckets), np.uint32(form.longest)
@@ -133,20 +168,38 @@ class Msm:
             256,
             (begin, end, buckets, longest, histogram, totals, long_buckets, sums, np.uint32(self.coordinate_bytes)),
         )
-        launch(program, "task_order", 1, 1, (histogram, longest, totals))
+        launch(program, "task_order", 1, 1, (histogram, longest, np.uint32(form.width), totals, classes))
         grid = min(-(-form.buckets // 4096), 132 * 8)
         launch(program, "task_place", grid, 256, (begin, end, buckets, longest, histogram, tasks))
         arguments = (long_buckets, totals, buckets, longest, histogram, tasks, groups, np.uint32(pitch))
         launch(program, "task_pieces", 132 * 8, 256, arguments)
-        return tasks, totals, groups
+        return tasks, totals, classes, groups
+
+    def images(self, points: Any, form: Shape, images: Any) -> tuple[Any, ...]:
+        """The kernels' table of points and images; fills ``images``, which may be None without halves."""
+        if form.halves == 1:
+            return points, points, np.uint32(0xFFFFFFFF)
+        grid = min(-(-form.n * self._lanes // 256), 132 * 32)
+        self._kernels.launch(self._images, "msm_images", grid, 256, (points, np.uint64(form.n), images))
+        return points, images, np.uint32(form.n)
 
     def accumulate(
-        self, tasks: Any, totals: Any, groups: Any, values: Any, points: Any, form: Shape, sums: Any
+        self,
+        tasks: Any,
+        totals: Any,
+        classes: Any,
+        groups: Any,
+        values: Any,
+        table: tuple[Any, ...],
+        form: Shape,
+        sums: Any,
     ) -> None:
-        most = min(form.buckets + form.slots, form.entries)
-        grid = -(-most * self._lanes // 128)
-        self._kernels.launch(self._accumulate, "msm_accumulate", grid, 128, (tasks, totals, values, points, sums))
-        pieces, level = -(-form.n // form.piece), 0
+        if form.rounds:
+            self._tree.accumulate(tasks, totals, classes, values, table, form, sums)
+        else:
+            grid = -(-form.most_tasks * self._lanes // 128)
+            self._kernels.launch(self._accumulate, "msm_accumulate", grid, 128, (tasks, totals, values, *table, sums))
+        pieces, level = -(-form.numbers // form.piece), 0
         while pieces > 1 and level < LEVELS:
             most = min(form.slots // 2 + 1, form.slots >> (_FAN_IN_LOG * level) | 1)
             grid = min(-(-most * self._lanes // 128), 132 * 16)
@@ -186,7 +239,7 @@ class Msm:
         bits = [words[1], words[4]]
         out = cupy.empty(form.windows * self.sum_bytes, dtype=np.uint8)
         arguments = (*bits, np.uint32(row_log), np.uint32(column_log), out)
-        self._kernels.launch(self._finish, "msm_window", form.windows, 32 * self._lanes, arguments)
+        self._kernels.launch(self._finish, "msm_window", form.windows, 128 * self._lanes, arguments)
         return out
 
     def total(self, windows: Any, form: Shape, fresh: bool, out: Any) -> None:
@@ -203,44 +256,56 @@ class Msm:
         form: Shape | None = None,
         reversed_bits: int = 0,
         marks: list[tuple[str, Any]] | None = None,
+        streams: Streams | None = None,
     ) -> Any:
         """Enqueues the MSM; returns the sum in XYZZ coordinates, Montgomery form, on the device.
 
-        ``points``: affine, Montgomery form, infinity all zero; ``scalars``: (n, 4) uint64, plain, below r. With
-        ``reversed_bits`` = log n, scalar i belongs to the point whose index is i's bit reversal. ``marks`` receives
-        the phases' names with events at their ends.
+        ``points``: affine, Montgomery form, infinity all zero; of order r where scalars are split into halves.
+        ``scalars``: (n, 4) uint64, plain, below r. With ``reversed_bits`` = log n, scalar i belongs to the point whose
+        index is i's bit reversal. ``marks`` receives the phases' names with events at their ends. ``streams``: None for
+        its own.
         """
+        streams = streams or self._streams
         n = scalars.shape[0]
         if n == 0:
             return cupy.zeros(self.sum_bytes, dtype=np.uint8)
-        form = form or shape(self.curve, n)
-        out = cupy.empty(self.sum_bytes, dtype=np.uint8)
-        digits = self.digits(scalars, form)
-        values, begin, end = self.sort(digits, form, reversed_bits)
-        del digits
-        parts = []
-        for first, count in form.groups(self._groups or group_count(n)):
-            part = replace(form, windows=count)
-            inside = slice(first << form.buckets_log, (first + count) << form.buckets_log)
-            sums = cupy.empty((part.buckets + part.slots) * self.sum_bytes, dtype=np.uint8)
-            parts.append((part, sums, *self.tasks(begin[inside], end[inside], part, sums)))
-        caller = cupy.cuda.get_current_stream()
-        ready = caller.record()
+        form = form or shape(self.curve, n, self.group)
         marks = [] if marks is None else marks
-        marks.append(("sort", ready))
+        caller = cupy.cuda.get_current_stream()
+        out = cupy.empty(self.sum_bytes, dtype=np.uint8)
+        images = cupy.empty(image_bytes(form, self.sum_bytes), dtype=np.uint8) if form.halves == 2 else None
+        sets = [_WorkSet(part_bytes(form, self.sum_bytes)) for _ in range(form.work_sets)]
+        called = caller.record(_event())
+        streams.front.wait_event(called)
+        streams.filling[0].wait_event(called)
+        with streams.filling[0] as filling:  # beside the sort
+            table = self.images(points, form, images)
+            streams.filling[1].wait_event(filling.record(_event()))
         before = None
-        for stream, (part, sums, tasks, totals, groups) in zip(self._streams, parts, strict=False):
-            with stream:
-                stream.wait_event(ready)
-                self.accumulate(tasks, totals, groups, values, points, part, sums)
-                marks.append(("accumulate", stream.record()))
-                windows = self.reduce(sums, part)
-                marks.append(("reduce", stream.record()))
-                if before is not None:
-                    stream.wait_event(before)
-                self.total(windows, part, before is None, out)
-                before = stream.record()
-                marks.append(("total", before))
+        for number, (first, count) in enumerate(form.groups()):
+            work = sets[number % len(sets)]
+            work.used = 0
+            with cupy.cuda.using_allocator(work.allocate):
+                part = form.part(count)
+                with streams.front as front:
+                    if work.over is not None:
+                        front.wait_event(work.over)
+                    digits = self.digits(scalars, part, form, first)
+                    values, begin, end = self.sort(digits, part, reversed_bits)
+                    sums = cupy.empty((part.buckets + part.slots) * self.sum_bytes, dtype=np.uint8)
+                    tasks, totals, classes, groups = self.tasks(begin, end, part, sums)
+                    marks.append(("sort", front.record()))
+                with streams.filling[number % 2] as filling:
+                    filling.wait_event(marks[-1][1])
+                    self.accumulate(tasks, totals, classes, groups, values, table, part, sums)
+                    marks.append(("accumulate", filling.record()))
+                with streams.back as back:
+                    back.wait_event(marks[-1][1])
+                    windows = self.reduce(sums, part)
+                    marks.append(("reduce", back.record()))
+                    self.total(windows, part, number == 0, out)
+                    before = work.over = back.record()
+                    marks.append(("total", before))
         caller.wait_event(before)
         return out
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import importlib.util
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Final
+
+_ARCHITECTURE: Final = "--gpu-architecture="
 
 
 class NvrtcError(Exception):
@@ -54,6 +58,51 @@ def version() -> tuple[int, int]:
     return major.value, minor.value
 
 
+@cache
+def architectures() -> tuple[int, ...]:
+    """What the library compiles for: 75, 80, … as in sm_75."""
+    count = ctypes.c_int()
+    _check(_library().nvrtcGetNumSupportedArchs(ctypes.byref(count)), "nvrtcGetNumSupportedArchs")
+    found = (ctypes.c_int * count.value)()
+    _check(_library().nvrtcGetSupportedArchs(found), "nvrtcGetSupportedArchs")
+    return tuple(sorted(found))
+
+
+def refusal(architecture: str) -> str | None:
+    """Why kernels cannot be compiled for "sm_90", one sentence; None where they can."""
+    try:
+        known = architectures()
+    except NvrtcError as error:
+        return str(error)
+    number = architecture.removeprefix("sm_")
+    if number.isdecimal() and int(number) in known:
+        return None
+    words = (
+        f"NVRTC {'.'.join(map(str, version()))} compiles for sm_{known[0]} to sm_{known[-1]}, not for {architecture}"
+    )
+    newer = number.isdecimal() and int(number) > known[0]
+    return f"{words}: {'install a newer nvidia-cuda-nvrtc' if newer else 'the card is too old for it'}"
+
+
+class _SymbolOrigin(ctypes.Structure):
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
+@cache
+def identity() -> str:
+    """Version and the library's size in bytes: releases of one version differ in their code."""
+    origin = _SymbolOrigin()
+    address = ctypes.cast(_library().nvrtcVersion, ctypes.c_void_p)
+    found = ctypes.CDLL(None).dladdr(address, ctypes.byref(origin))
+    size = Path(os.fsdecode(origin.file)).stat().st_size if found and origin.file else 0
+    return f"NVRTC {'.'.join(map(str, version()))} {size}"
+
+
 def _check(code: int, what: str) -> None:
     if code:
         function = _library().nvrtcGetErrorString
@@ -63,8 +112,11 @@ def _check(code: int, what: str) -> None:
 
 def compile_cubin(name: str, source: str, headers: dict[str, str], options: Sequence[str]) -> Compiled:
     """Compiles ``source`` (shown as ``name`` in messages). ``headers`` maps the names in #include lines to texts, so
-    nothing is read from disk. ``options`` must hold --gpu-architecture=sm_NN."""
+    nothing is read from disk. ``options`` must hold --gpu-architecture=sm_NN. Raises NvrtcError."""
     lib = _library()
+    wanted = next(o for o in options if o.startswith(_ARCHITECTURE)).removeprefix(_ARCHITECTURE)
+    if why := refusal(wanted):
+        raise NvrtcError(why)
     program = ctypes.c_void_p()
     texts = (ctypes.c_char_p * len(headers))(*(t.encode() for t in headers.values()))
     names = (ctypes.c_char_p * len(headers))(*(n.encode() for n in headers))

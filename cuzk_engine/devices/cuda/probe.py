@@ -9,46 +9,90 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Final
 
+from cuzk_engine.nvml import normal_bus_id
+
 LEAST_CAPABILITY: Final = (7, 5)
-_LIBRARY: Final = "libcuda.so.1"
+LIBRARY: Final = "libcuda.so.1"
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 _NO_DEVICE: Final = 100
 _OLD_DRIVER: Final = 35
 _CPU_INSTEAD: Final = "choose --device cpu or auto"
+_NAME_BYTES: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """``capability`` as (9, 0); ``memory`` in bytes, 0 where not known. Of the list that CUDA_VISIBLE_DEVICES
+    leaves."""
+
+    capability: tuple[int, int]
+    name: str = ""
+    uuid: str = ""
+    bus_id: str = ""
+    memory: int = 0
+
+    @property
+    def architecture(self) -> str:
+        """As "sm_90"."""
+        return "sm_{}{}".format(*self.capability)
 
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """``version``: the newest CUDA it serves, (major, minor); ``cards``: their compute capabilities; ``fault``: the
-    code with which it did not start."""
+    """``version``: the newest CUDA it serves, (major, minor); ``fault``: the code with which it did not start."""
 
     version: tuple[int, int]
-    cards: tuple[tuple[int, int], ...] = ()
+    cards: tuple[Card, ...] = ()
     fault: int = 0
 
 
 def read_driver(load: Callable[[str], Any] = ctypes.CDLL) -> Driver | None:
     """None: there is no driver."""
     try:
-        library = load(_LIBRARY)
+        library = load(LIBRARY)
     except OSError:
         return None
-    number = ctypes.c_int()
-
-    def ask(function: str, *arguments: Any) -> int:
-        code = getattr(library, function)(ctypes.byref(number), *arguments)
-        return 0 if code else number.value
-
-    newest = ask("cuDriverGetVersion")
+    newest = _ask(library, "cuDriverGetVersion")
     version = (newest // 1000, newest % 1000 // 10)
     fault = int(library.cuInit(0))
     if fault:
         return Driver(version, (), 0 if fault == _NO_DEVICE else fault)
-    cards = []
-    for index in range(ask("cuDeviceGetCount")):
-        card = ask("cuDeviceGet", index)
-        cards.append((ask("cuDeviceGetAttribute", _MAJOR, card), ask("cuDeviceGetAttribute", _MINOR, card)))
-    return Driver(version, tuple(cards))
+    numbers = (_ask(library, "cuDeviceGet", index) for index in range(_ask(library, "cuDeviceGetCount")))
+    return Driver(version, tuple(_card(library, number) for number in numbers))
+
+
+def _card(library: Any, number: int) -> Card:
+    name, bus_id = ctypes.create_string_buffer(_NAME_BYTES), ctypes.create_string_buffer(_NAME_BYTES)
+    uuid, memory = (ctypes.c_ubyte * 16)(), ctypes.c_size_t()
+    _call(library, "cuDeviceGetName", name, _NAME_BYTES, number)
+    _call(library, "cuDeviceGetPCIBusId", bus_id, _NAME_BYTES, number)
+    _call(library, "cuDeviceTotalMem_v2", ctypes.byref(memory), number)
+    has_uuid = _call(library, "cuDeviceGetUuid_v2", uuid, number) or _call(library, "cuDeviceGetUuid", uuid, number)
+    return Card(
+        (_ask(library, "cuDeviceGetAttribute", _MAJOR, number), _ask(library, "cuDeviceGetAttribute", _MINOR, number)),
+        name.value.decode(errors="replace"),
+        uuid_text(bytes(uuid)) if has_uuid else "",
+        bus_id.value.decode(errors="replace"),
+        memory.value,
+    )
+
+
+def uuid_text(raw: bytes) -> str:
+    """As nvidia-smi writes it."""
+    digits = raw.hex()
+    return "-".join(("GPU", digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+def _ask(library: Any, function: str, *arguments: Any) -> int:
+    """A whole number; 0 where the call fails."""
+    number = ctypes.c_int()
+    return number.value if _call(library, function, ctypes.byref(number), *arguments) else 0
+
+
+def _call(library: Any, function: str, *arguments: Any) -> bool:
+    """False for a call that failed, or that this driver does not have."""
+    called = getattr(library, function, None)
+    return called is not None and int(called(*arguments)) == 0
 
 
 def cupy_cuda() -> int | None:
@@ -70,7 +114,7 @@ def refusal(number: int, driver: Driver | None, cupy: int | None) -> str | None:
     """Why card ``number`` cannot be used, one sentence with what to do; None where it can. ``cupy`` as ``cupy_cuda``
     gives it."""
     if driver is None:
-        return f"no NVIDIA driver was found ({_LIBRARY}); install the driver, or {_CPU_INSTEAD}"
+        return f"no NVIDIA driver was found ({LIBRARY}); install the driver, or {_CPU_INSTEAD}"
     if driver.fault and driver.fault != _OLD_DRIVER:
         return f"the NVIDIA driver does not start (code {driver.fault}); see nvidia-smi, or {_CPU_INSTEAD}"
     if not driver.cards and not driver.fault:
@@ -84,13 +128,26 @@ def refusal(number: int, driver: Driver | None, cupy: int | None) -> str | None:
             f"the NVIDIA driver is too old: it serves CUDA {served}, the installed CuPy needs {cupy or 12}; update the "
             f"driver, install cuzk[cuda12] for CUDA 12, or {_CPU_INSTEAD}"
         )
-    found = driver.cards[number]
+    found = driver.cards[number].capability
     if found < LEAST_CAPABILITY:
         have, need = (".".join(map(str, version)) for version in (found, LEAST_CAPABILITY))
         return f"the card has compute capability {have}, {need} or higher is needed; {_CPU_INSTEAD}"
     if cupy == 0:
         extra = "cuda13" if driver.version[0] >= 13 else "cuda12"
         return f"CuPy is not installed; pip install 'cuzk[{extra}]', or {_CPU_INSTEAD}"
+    return None
+
+
+def number_of(name: str, driver: Driver | None) -> int | None:
+    """Of a card that is called by its number ("0", "cuda:0"), UUID or bus id; None for one that is not there."""
+    cards = driver.cards if driver is not None else ()
+    ordinal = name.removeprefix("cuda:")
+    if ordinal.isascii() and ordinal.isdecimal():
+        return int(ordinal) if int(ordinal) < len(cards) else None
+    wanted = normal_bus_id(name)
+    for number, card in enumerate(cards):
+        if name and (name.lower() == card.uuid.lower() or wanted == normal_bus_id(card.bus_id)):
+            return number
     return None
 
 
@@ -112,7 +169,7 @@ def card_names(load: Callable[[str], Any] = ctypes.CDLL) -> list[CardName]:
     driver = read_driver(load)
     if driver is None or not driver.cards:
         return []
-    library = load(_LIBRARY)
+    library = load(LIBRARY)
     return [_card_name(library, number) for number in range(len(driver.cards))]
 
 

@@ -1,15 +1,15 @@
 """What stays on a device between proofs: points of keys, and their matrices.
 
 A block is known by the host bytes it was made from: a read-only view of a key's file. It goes when the key is forgotten
-or when memory is short and no launch uses it, least recently used first.
+or when memory is short, no launch uses it and no lease holds it, least recently used first.
 """
 
 from __future__ import annotations
 
 import threading
 import weakref
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +19,8 @@ import numpy as np
 from cuzk_engine.devices.base import Buffer, Bytes
 from cuzk_engine.errors import OutOfDeviceMemoryError
 
-Key = tuple[str, int, int]
+Key = tuple[int, int]
+"""Address and length of the host bytes."""
 
 
 @dataclass(eq=False, slots=True)
@@ -28,6 +29,24 @@ class _Entry:
     value: Any
     source: weakref.ref[Any]
     users: int = 0
+
+
+class Lease:
+    """Keeps blocks from being given up, those too that come meanwhile; see the device protocol."""
+
+    def __init__(self, residents: Residents, keys: list[Key], nbytes: int) -> None:
+        self._residents, self._keys = residents, keys
+        self.nbytes = nbytes
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.release()
+
+    def release(self) -> None:
+        keys, self._keys = self._keys, []
+        self._residents._let_go(keys)
 
 
 def source_of(data: Bytes) -> Any | None:
@@ -43,7 +62,8 @@ class Residents:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._entries: OrderedDict[Key, _Entry] = OrderedDict()  # least recently used first
+        self._entries: OrderedDict[tuple[str, Key], _Entry] = OrderedDict()  # least recently used first
+        self._held: Counter[Key] = Counter()
 
     @contextmanager
     def use(self, kind: str, data: Bytes, make: Callable[[], tuple[Buffer, Any]]) -> Iterator[Any | None]:
@@ -53,7 +73,7 @@ class Residents:
         if source is None or data.size == 0:
             yield None
             return
-        key = (kind, int(data.ctypes.data), int(data.nbytes))
+        key = (kind, _key(data))
         entry = self._find(key, source)
         if entry is None:
             try:
@@ -68,23 +88,56 @@ class Residents:
             with self._lock:
                 entry.users -= 1
 
+    def lease(self, sources: Iterable[Bytes]) -> Lease:
+        """Holds what was made of these bytes, or will be."""
+        keys = list({_key(data): None for data in sources if data.size})
+        with self._lock:
+            self.purge()
+            self._held.update(keys)
+            wanted = set(keys)
+            nbytes = sum(entry.buffer.nbytes for (_, key), entry in self._entries.items() if key in wanted)
+        return Lease(self, keys, nbytes)
+
+    def evict(self, sources: Iterable[Bytes]) -> int:
+        """Frees what was made of these bytes, or of parts of them, and nobody uses; returns how many bytes."""
+        ranges = [_key(data) for data in sources if data.size]
+        with self._lock:
+            chosen = [
+                key
+                for key in self._free_ones()
+                if any(start <= key[1][0] and sum(key[1]) <= start + size for start, size in ranges)
+            ]
+            return self.purge() + sum(self._drop(key) for key in chosen if key in self._entries)
+
+    def idle(self) -> int:
+        """Bytes that ``reclaim`` could free."""
+        with self._lock:
+            return sum(self._entries[key].buffer.nbytes for key in self._free_ones())
+
     def reclaim(self, nbytes: int) -> int:
         """Frees about so many bytes of what nobody uses; returns how many."""
-        freed = self._purge()
+        freed = self.purge()
         with self._lock:
-            for key, entry in list(self._entries.items()):
+            for key in self._free_ones():
                 if freed >= nbytes:
                     break
-                if entry.users == 0:
-                    freed += self._drop(key)
+                freed += self._drop(key)
         return freed
 
     def clear(self) -> None:
         """Frees all that nobody uses."""
         self.reclaim(1 << 62)
 
-    def _find(self, key: Key, source: Any) -> _Entry | None:
-        self._purge()
+    def _free_ones(self) -> list[tuple[str, Key]]:
+        return [key for key, entry in self._entries.items() if entry.users == 0 and not self._held[key[1]]]
+
+    def _let_go(self, keys: list[Key]) -> None:
+        with self._lock:
+            self._held.subtract(keys)
+            self._held += Counter()  # without those at zero
+
+    def _find(self, key: tuple[str, Key], source: Any) -> _Entry | None:
+        self.purge()
         with self._lock:
             entry = self._entries.get(key)
             if entry is None or entry.source() is not source:
@@ -93,21 +146,25 @@ class Residents:
             self._entries.move_to_end(key)
             return entry
 
-    def _add(self, key: Key, entry: _Entry) -> _Entry:
+    def _add(self, key: tuple[str, Key], entry: _Entry) -> _Entry:
         with self._lock:
             if key in self._entries:
                 self._drop(key)
             self._entries[key] = entry
             return entry
 
-    def _purge(self) -> int:
-        """Frees what was made from keys that are gone."""
+    def purge(self) -> int:
+        """Frees what was made from keys that are gone; returns how many bytes."""
         with self._lock:
             gone = [key for key, entry in self._entries.items() if entry.source() is None and entry.users == 0]
             return sum(self._drop(key) for key in gone)
 
-    def _drop(self, key: Key) -> int:
+    def _drop(self, key: tuple[str, Key]) -> int:
         entry = self._entries.pop(key)
         entry.value = None
         entry.buffer.free()
         return entry.buffer.nbytes
+
+
+def _key(data: Bytes) -> Key:
+    return int(data.ctypes.data), int(data.nbytes)

@@ -79,11 +79,14 @@ class Timeline:
         """Emits the spans that are over."""
         spans: list[Span] = []
         with self._lock:
-            # They may lie on two streams: the end can come before the begin.
-            over = [span for span in self._pending if span.end.done and span.begin.done]
+            over: list[_Pending] = []
+            left: list[_Pending] = []
+            for one in self._pending:
+                # They may lie on two streams: the end can come before the begin.
+                (over if one.end.done and one.begin.done else left).append(one)
             if not over:
                 return
-            self._pending = [span for span in self._pending if span not in over]
+            self._pending = left
             if time.monotonic_ns() - self._base_ns > _CALIBRATION_LIFE_NS:
                 self._calibrate()
             if self._sink is not None:
@@ -109,25 +112,37 @@ class Timeline:
 
 class CudaEvent:
     """A recorded event of a device; see DeviceEvent. ``guard`` makes the device the current one and translates its
-    errors."""
+    errors; ``over`` is called when the event is known to have happened."""
 
     def __init__(
-        self, event: Any, timeline: Timeline, guard: Callable[[], AbstractContextManager[None]], kept: object = None
+        self,
+        event: Any,
+        timeline: Timeline,
+        guard: Callable[[], AbstractContextManager[None]],
+        kept: object = None,
+        over: Callable[[], None] | None = None,
     ) -> None:
         self.event = event
-        self._timeline, self._guard, self._kept = timeline, guard, kept
+        self._timeline, self._guard, self._kept, self._over = timeline, guard, kept, over
 
     def wait(self) -> None:
         with self._guard():
-            self.event.synchronize()  # without the interpreter lock
-            self._timeline.collect()
+            if not self.event.done:
+                self._timeline.collect()  # while there is time for it
+                self.event.synchronize()  # without the interpreter lock
+            self._end()
 
     def done(self) -> bool:
         with self._guard():
             over = bool(self.event.done)
             if over:
-                self._timeline.collect()
+                self._end()
             return over
+
+    def _end(self) -> None:
+        self._timeline.collect()
+        if self._over is not None:
+            self._over()
 
 
 PHASES: Final = {
@@ -141,15 +156,15 @@ PHASES: Final = {
 def msm_spans(begin: Any, marks: list[tuple[str, Any]], end: Any) -> list[tuple[Any, Any, Kind]]:
     """(begin, end, kind) of an MSM's phases from the events that ``Msm.run`` left at their ends.
 
-    The groups' accumulations follow each other, as a rule; a group's reduction follows its accumulation. ``end``: after
-    the affine form, which counts as reduction."""
+    The parts' sorts follow each other, and so do their accumulations; a part's reduction follows its accumulation.
+    ``end``: after the affine form, which counts as reduction."""
     spans: list[tuple[Any, Any, Kind]] = []
     last_of: dict[str, Any] = {}
     before = begin
     for phase, event in marks:
         start = before
-        if phase == "accumulate":
-            start = last_of.get("accumulate", before)
+        if phase in ("sort", "accumulate"):
+            start = last_of.get(phase, before)
         spans.append((start, event, PHASES[phase]))
         last_of[phase] = before = event
     if marks:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, Protocol, TypeVar
 
 import cupy
 import numpy as np
+from cupy.cuda import runtime
 
 from cuzk_engine.curves import Curve
-from cuzk_engine.devices.cuda import fields
-from cuzk_engine.devices.cuda.compiler import Program
-from cuzk_engine.devices.cuda.fields import cpp_curve
+from cuzk_engine.devices.cuda import fields, programs
 from cuzk_engine.devices.cuda.module import Kernels
+from cuzk_engine.devices.cuda.need import LONGEST_ROW, matrix_sizes
 from cuzk_engine.devices.cuda.ntt import Ntt, to_limbs
+from cuzk_engine.devices.cuda.shape import SCAN_TILE
 
-_LONGEST_ROW = 64  # entries that one thread sums
-_MINUS_ONE, _GENERAL = np.uint32(1 << 30), np.uint32(2 << 30)
-_MOST_SIGNALS = 1 << 30
+_MOST_SIGNALS: Final = 1 << 30
+_ON_DEVICE: Final = 3  # cudaMemcpyDeviceToDevice
+
+
+def _grid(n: int) -> int:
+    return max(1, min(-(-n // 256), 132 * 16))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,50 +42,87 @@ class Matrices:
         return sum(int(a.nbytes) for a in arrays)
 
 
+class Block(Protocol):
+    """Device memory that arrays are put in."""
+
+    def array(self, shape: tuple[int, ...], dtype: Any, offset: int = 0) -> Any: ...
+    def free(self) -> None: ...
+
+
+B = TypeVar("B", bound=Block)
+Sections = Callable[[], Iterable[tuple[int, Any]]]
+"""Gives section 4 of a zkey in parts, from the start: the number of the first entry, and entries (n, 44) uint8 on the
+device until the next part is asked for."""
+
+
 class Vectors:
     def __init__(self, kernels: Kernels, curve: Curve) -> None:
         self._kernels, self._curve = kernels, curve
-        self.program = Program("groth16/vectors.cu", (f"-DCUZK_FIELD={cpp_curve(curve)}Fr",))
+        self.program, self.preparation = programs.vectors(curve), programs.preparation(curve)
+        self._sort = programs.sort()  # for its prefix sums
 
-    def prepare(self, section: Any, domain: int, n_vars: int) -> Matrices:
-        """Section 4 of a zkey, shape (n, 44) uint8, in any order, to rows. Raises ValueError for an entry out of
-        range, naming the first such entry."""
-        r = self._curve.r
+    def prepare(
+        self, parts: Sections, n: int, domain: int, n_vars: int, allocate: Callable[[int], B]
+    ) -> tuple[B, Matrices]:
+        """Section 4 of a zkey, ``n`` entries in any order, to rows, in a block of ``allocate``'s of at most
+        ``matrices_bytes``. The parts are asked for twice: to count, and to fill. Waits for the device. Raises
+        ValueError for an entry out of range, naming the first such entry."""
         if n_vars > _MOST_SIGNALS:
             raise ValueError(f"{n_vars} signals: at most {_MOST_SIGNALS} are supported")
-        on_device = section if isinstance(section, cupy.ndarray) else cupy.asarray(np.ascontiguousarray(section))
-        words = on_device.view(np.uint32).reshape(-1, 11)
-        matrix, row, signal = words[:, 0], words[:, 1], words[:, 2]
-        values = cupy.ascontiguousarray(words[:, 3:]).view(np.uint64)
-        bad = (matrix > 1) | (row >= domain) | (signal >= n_vars)
-        found = int(bad.argmax()) if bad.size and bool(bad.any()) else None
-        unreduced = fields.first_unreduced(self._kernels, self._curve, "Fr", values)
-        first = min((k for k in (found, unreduced) if k is not None), default=None)
-        if first is not None:
-            raise ValueError(f"coefficient {first}: matrix, constraint, signal or value out of range")
-        radix = 1 << 512  # R^2: the file's coefficients carry it
-        one, minus_one = (cupy.asarray(to_limbs([v * radix % r])) for v in (1, r - 1))
-        place = matrix.astype(np.int64) * domain + row
-        order = cupy.argsort(place)
+        launch, program = self._kernels.launch, self.preparation
         starts = cupy.zeros(2 * domain + 1, dtype=np.uint32)
-        if place.size:
-            starts[1:] = cupy.cumsum(cupy.bincount(place, minlength=2 * domain)).astype(np.uint32)
-        values, signal = values[order], signal[order]
-        is_one, is_minus = (values == one).all(axis=1), (values == minus_one).all(axis=1)
-        general = ~(is_one | is_minus)
-        kinds = cupy.where(general, _GENERAL, cupy.where(is_minus, _MINUS_ONE, np.uint32(0)))
-        places = (cupy.cumsum(general) - general).astype(np.uint32)
-        coefficients = fields.field_op(self._kernels, self._curve, "Fr", fields.FROM_MONT, values[general])
-        lengths = starts[1:] - starts[:-1]
-        longest = cupy.maximum(lengths[:domain], lengths[domain:])
-        return Matrices(
-            domain,
-            starts,
-            cupy.ascontiguousarray(signal | kinds),
-            places,
-            coefficients,
-            cupy.flatnonzero(longest > _LONGEST_ROW).astype(np.uint32),
-        )
+        counters = cupy.zeros(4, dtype=np.uint64)  # general ones, long rows, the lowest bad one, general ones again
+        generals, longs, bad, filled = (counters[k : k + 1] for k in range(4))
+        runtime.memsetAsync(bad.data.ptr, 0xFF, 8, cupy.cuda.get_current_stream().ptr)
+        rows, signals = np.uint32(domain), np.uint32(n_vars)
+        for first, part in parts():
+            count = np.uint64(len(part))
+            words = (part, count, np.uint64(first), rows, signals, starts, generals, bad)
+            launch(program, "matrix_count", _grid(len(part)), 256, words)
+        self._add_up(starts)
+        longest = np.uint32(LONGEST_ROW)
+        launch(program, "matrix_long", _grid(domain), 256, (starts, rows, longest, np.uint64(0), longs))
+        found = [int(x) for x in counters.get()]
+        if found[2] < 1 << 63:
+            raise ValueError(f"coefficient {found[2]}: matrix, constraint, signal or value out of range")
+        sizes = matrix_sizes(n, domain, found[0], found[1])
+        block = allocate(sum(sizes))
+        try:
+            shapes = ((2 * domain + 1,), (n,), (n,), (found[0], 4), (found[1],))
+            offsets = [sum(sizes[:k]) for k in range(len(sizes))]
+            arrays = [
+                block.array(shape, np.uint64 if len(shape) == 2 else np.uint32, offset)
+                for shape, offset in zip(shapes, offsets, strict=True)
+            ]
+            runtime.memcpyAsync(
+                arrays[0].data.ptr, starts.data.ptr, starts.nbytes, _ON_DEVICE, cupy.cuda.get_current_stream().ptr
+            )
+            runtime.memsetAsync(counters.data.ptr, 0, counters.nbytes, cupy.cuda.get_current_stream().ptr)
+            for _, part in parts():
+                words = (part, np.uint64(len(part)), rows, starts, filled, *arrays[1:4])
+                launch(program, "matrix_fill", _grid(len(part)), 256, words)
+            if found[1]:
+                launch(program, "matrix_long", _grid(domain), 256, (arrays[0], rows, longest, arrays[4], longs))
+        except BaseException:
+            block.free()
+            raise
+        return block, Matrices(domain, *arrays)
+
+    def _add_up(self, data: Any) -> None:
+        """Exclusive prefix sums in place; the last element becomes the total."""
+        blocks = -(-data.size // SCAN_TILE)
+        sums = cupy.empty(blocks + 1, dtype=np.uint32)
+        launch, size = self._kernels.launch, np.uint64(data.size)
+        launch(self._sort, "scan_tiles", blocks, 256, (data, size, sums))
+        launch(self._sort, "scan_sums", 1, 1024, (sums, np.uint32(blocks)))
+        launch(self._sort, "scan_add", blocks, 256, (data, size, sums))
+
+    def gather(self, scalars: Any, index: Any, reversed_bits: int = 0) -> Any:
+        """Those of ``scalars`` (n, 4) whose numbers ``index`` holds, or those at the numbers' bit reversals."""
+        out = cupy.empty((index.size, 4), dtype=np.uint64)
+        words = (scalars, index, np.uint32(index.size), np.uint32(reversed_bits), out)
+        self._kernels.launch(self.preparation, "gather_scalars", _grid(index.size), 256, words)
+        return out
 
     def evaluate(self, matrices: Matrices, witness: Any, reversed_order: bool = False, out: Any | None = None) -> Any:
         """(3, rows, 4): a, b, c in Montgomery form, in bit-reversed order on request. ``witness``: (n_vars, 4),
@@ -92,7 +134,7 @@ class Vectors:
         common = (m.starts, m.entries, m.places, m.coefficients, w, np.uint32(m.rows))
         grid = min(-(-m.rows // 128), 132 * 32)
         launch = self._kernels.launch
-        launch(self.program, "evaluate_rows", grid, 128, (*common, np.uint32(_LONGEST_ROW), bits, *out))
+        launch(self.program, "evaluate_rows", grid, 128, (*common, np.uint32(LONGEST_ROW), bits, *out))
         if m.long_rows.size:
             launch(self.program, "evaluate_long", m.long_rows.size, 128, (*common, m.long_rows, bits, *out))
         return out

@@ -9,123 +9,22 @@ from __future__ import annotations
 import importlib
 import sys
 import threading
-from collections.abc import Iterator
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from cuzk_engine import native
-from cuzk_engine.devices.base import CancelToken, Evaluate, Msm, Owner
-from cuzk_engine.devices.cuda.shape import scratch_bytes, shape, table_rows
+from cuzk_engine.devices.base import CancelToken, Msm, Owner
 from cuzk_engine.errors import CancelledError, DeviceLostError, MemoryPlanError, OutOfDeviceMemoryError
-from cuzk_engine.events import Allocation, Event, Incident, Kind, Lane, Purpose, Span
+from cuzk_engine.events import Allocation, Incident, Kind, Lane, Purpose, Span
 from cuzk_engine.keys import KeyCache
-from cuzk_engine.native import Group
 from cuzk_engine.runner import Evaluation, PipelineSettings, Prestage, Runner
 from tests.devices.cuda import fake_cupy
+from tests.devices.cuda.conftest import Bench
 from tests.support.cases import TINY_CASES, case
 
 ME = Owner("job", 0, 0)
 MIB = 1 << 20
-_DEPENDENT = ("device", "memory", "operations", "timeline", "msm", "ntt", "vectors", "fields", "module")
-
-
-class CpuOperations:
-    """``Operations`` with the native library; a vector that stays on the device keeps the order it has."""
-
-    def __init__(self, allocations: list[tuple[str, int]]) -> None:
-        self._library, self._call = native.library(), native.Call
-        self._allocations = allocations
-
-    def prepare(self, curve: Any) -> None: ...
-
-    def fill_table(self, operation: Any, table: Any) -> None:
-        nbytes = self._library.ntt_table_bytes(operation.curve, operation.log_n)
-        self._tables = getattr(self, "_tables", {})
-        self._tables[table.address] = data = native.aligned(nbytes)
-        self._library.ntt_table(operation.curve, operation.log_n, data, self._call(1))
-        table.array((table_rows(operation.log_n), 4), np.uint64)
-
-    def coset_extend(self, operation: Any, data: Any, table: Any) -> None:
-        n = 32 << operation.log_n
-        work = native.aligned(n)
-        view = data.array((n,), np.uint8)
-        work[:] = view
-        self._library.coset_extend(operation.curve, work, operation.log_n, self._tables[table.address], self._call(1))
-        view[:] = work
-
-    def join(self, operation: Any, a: Any, b: Any, c: Any) -> None:
-        n = 32 * operation.n
-        views = [x.array((n,), np.uint8) for x in (a, b, c)]
-        work = [native.aligned(n) for _ in views]
-        for x, view in zip(work, views, strict=True):
-            x[:] = view
-        self._library.h_join(operation.curve, *work, operation.n, self._call(1))
-        views[0][:] = work[0]
-
-    def msm(self, operation: Any, points: Any, scalars: Any, result: Any, marks: list[Any]) -> None:
-        curve, group, n = operation.curve, Group(operation.group), operation.n
-        size = curve.g2_bytes if group is Group.G2 else curve.g1_bytes
-        out, work = native.aligned(size), native.aligned(32 * n)
-        work[:] = scalars.array((32 * n,), np.uint8, 32 * operation.offset)
-        table = native.aligned(n * size)
-        if n:
-            table[:] = points.array
-        nbytes = self._library.msm_scratch_bytes(curve, group, n, 1)
-        scratch = native.aligned(nbytes)
-        self._library.msm(curve, group, table.reshape(n, size), work, n, out, scratch, nbytes, self._call(1))
-        result.array((size,), np.uint8)[:] = out
-
-    def prepare_matrices(self, curve: Any, section: Any, domain: int, n_vars: int) -> Any:
-        return SimpleNamespace(section=np.array(section), domain=domain)
-
-    def evaluate(self, curve: Any, matrices: Any, witness: Any, out: Any) -> None:
-        section = np.ascontiguousarray(matrices.section)
-        rows = section.view(np.uint32).reshape(-1, 11)[:, 1]
-        order = np.argsort(rows, kind="stable").astype(np.uint32)
-        n = 32 * matrices.domain
-        work = [native.aligned(n) for _ in out]
-        values = native.aligned(witness.nbytes)
-        values[:] = witness.array((witness.nbytes,), np.uint8)
-        self._library.evaluate(curve, section, len(section), order, values, matrices.domain, *work, self._call(1))
-        for x, buffer in zip(work, out, strict=True):
-            buffer.array((n,), np.uint8)[:] = x
-
-
-class Bench:
-    def __init__(self, module: Any, runtime: Any) -> None:
-        self.module, self.runtime = module, runtime
-        self.events: list[Event] = []
-
-    def open(self, limit: int | None = None) -> Any:
-        device = self.module.CudaDevice(0, Path("/nonexistent"), self.events.append, limit)
-        device._operations = CpuOperations([])
-        return device
-
-
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    fake, modules = fake_cupy.make()
-    names = [f"cuzk_engine.devices.cuda.{name}" for name in _DEPENDENT]
-    before = {name: sys.modules.pop(name, None) for name in names}
-    for name, module in modules.items():
-        monkeypatch.setitem(sys.modules, name, module)
-    device = importlib.import_module("cuzk_engine.devices.cuda.device")
-    monkeypatch.setattr(device, "free_bytes", lambda bus_id: fake.cuda.runtime.limit)
-    monkeypatch.setattr(
-        device.operations,
-        "copy_matrices",
-        lambda matrices, allocate: (allocate(int(matrices.section.nbytes)), matrices),
-    )
-    monkeypatch.setattr(device.operations, "present_points", lambda block, n, size: None)
-    yield Bench(device, fake.cuda.runtime)
-    for name, module in before.items():
-        sys.modules.pop(name, None)
-        if module is not None:
-            sys.modules[name] = module
 
 
 def prove(runner: Runner, item: Any, settings: PipelineSettings | None = None, owner: Owner = ME) -> Any:
@@ -198,7 +97,7 @@ def test_workers_take_turns(bench: Bench) -> None:
 def test_the_plan_is_enough_where_nothing_stays(bench: Bench) -> None:
     item = case("bn128", "merkle10")
     peak = Runner(bench.open(), KeyCache()).plan(KeyCache().get(item.path("circuit.zkey")).sizes).peak
-    device = bench.open(limit=peak + 64)
+    device = bench.open(limit=peak)
     prove(Runner(device, KeyCache()), item)
     assert device.memory().peak <= device.info.capacity
     small = bench.open(limit=peak // 2)
@@ -261,12 +160,10 @@ def test_what_was_not_freed_goes_with_the_device(bench: Bench) -> None:
     buffer.free()
 
 
-def test_scratch_and_tables_as_planned(bench: Bench) -> None:
+def test_tables_as_planned(bench: Bench) -> None:
     device = bench.open()
     curve = KeyCache().get(case("bls12381", "mul_out").path("circuit.zkey")).sizes.curve
-    assert device.scratch_bytes(Msm, curve, 2, 1000) == scratch_bytes(shape(curve, 1000), 384, 2) + 1000 * 192
-    assert device.scratch_bytes(Evaluate, curve, 0, 1000) > 1000 * 100
-    assert device.table_bytes(curve, 10) == 32 * (1024 + 64)
+    assert device.table_bytes(curve, 10) == 32 * (1024 + 128)
 
 
 def test_buffers_are_checked(bench: Bench) -> None:

@@ -1,0 +1,121 @@
+"""Where the MSMs of a proof run: a few under way at a time, so that one is reduced while the next one fills the card.
+
+Each launch takes a *slot*, the memory of one MSM, in turn: what comes next in a slot stands behind what runs in it. And
+it takes a *place*, streams of one priority: those that were launched earlier fill the card first, and what they leave
+free goes to the later ones. Places start again when nothing is under way.
+
+    slot    0 1 0 1 0      memory, counted until its MSM is known to be over
+    place   0 1 2 3 4      priority falls
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import cupy
+
+from cuzk_engine.devices.base import Owner
+from cuzk_engine.devices.cuda.memory import CudaBuffer, Memory
+from cuzk_engine.devices.cuda.msm import Streams
+from cuzk_engine.events import Purpose
+
+PARALLEL: Final = 2
+"""MSMs under way at a time."""
+PLACES: Final = 5  # the MSMs of a proof
+HIGHEST: Final = -5  # CUDA takes a priority out of its range as the nearest one in it
+
+
+class Place:
+    """Streams of an MSM. ``stream``: what it starts with and what joins it."""
+
+    def __init__(self, number: int) -> None:
+        # Sorts and reductions are short, and others wait for them: first everywhere.
+        self.streams = Streams(HIGHEST, HIGHEST + 1 + number)
+        self.stream: Any = self.streams.front
+
+
+class Slot:
+    """The memory of one MSM at a time."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._stream: Any = cupy.cuda.Stream(non_blocking=True)
+        self._buffers: list[CudaBuffer] = []
+        self.last: Any = None  # the end of what was launched
+        self.taken = False
+
+    @property
+    def is_over(self) -> bool:
+        return not self.taken and (self.last is None or bool(self.last.done))
+
+    def scratch(self, nbytes: int, owner: Owner) -> CudaBuffer:
+        block = self._memory.scratch(nbytes, Purpose.MSM, owner, self._stream)
+        self.keep(block)
+        return block
+
+    def keep(self, buffer: CudaBuffer) -> None:
+        """It is the MSM's alone, and goes with it."""
+        self._buffers.append(buffer)
+
+    def ended(self, stream: Any, event: Any) -> None:
+        """``event`` ends the MSM, on ``stream``."""
+        for buffer in self._buffers:
+            buffer.was_read(stream, event)
+        self.last = event
+
+    def give_back(self) -> None:
+        buffers, self._buffers = self._buffers, []
+        for buffer in buffers:
+            buffer.free()
+
+
+class Slots:
+    """The slots and places of one device; the device must be the current one. One thread at a time launches, any may
+    call the rest."""
+
+    def __init__(self, memory: Memory, parallel: int = PARALLEL) -> None:
+        self._lock = threading.RLock()
+        self._slots = [Slot(memory) for _ in range(parallel)]
+        self._places = [Place(k) for k in range(PLACES if parallel > 1 else 1)]
+        self._turn = self._place = 0
+
+    @contextmanager
+    def next(self) -> Iterator[tuple[Slot, Place]]:
+        """The slot and the place of a launch, which is in the block."""
+        with self._lock:
+            if all(slot.is_over for slot in self._slots):
+                self._turn = self._place = 0
+            slot, place = self._slots[self._turn], self._places[self._place]
+            self._turn = (self._turn + 1) % len(self._slots)
+            self._place = (self._place + 1) % len(self._places)
+            slot.taken = True
+            slot.give_back()  # what comes stands behind what was there
+        try:
+            yield slot, place
+        finally:
+            with self._lock:
+                slot.taken = False
+
+    def reap(self) -> None:
+        """Gives the memory of MSMs that are over back."""
+        with self._lock:
+            for slot in self._slots:
+                if slot.is_over:
+                    slot.give_back()
+
+    def settle(self) -> None:
+        """The same after waiting for all of them."""
+        for slot in self._slots:
+            if (last := slot.last) is not None:
+                last.synchronize()
+        self.reap()
+
+    def abandon(self) -> None:
+        """Counts the memory as given back: the device is gone."""
+        with self._lock:
+            for slot in self._slots:
+                slot.last = None
+                slot.give_back()

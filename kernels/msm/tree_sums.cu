@@ -1,0 +1,20 @@
+// A round's last pass: the sums; see tree_cuda.hpp and tree_rounds.hpp for the macros.
+#include "tree_rounds.hpp"
+
+using namespace cuzk::CUZK_PATH;
+
+// Arguments as those of tree_products; inverses: of the totals.
+extern "C" __global__ void __launch_bounds__(128, CUZK_BLOCKS)
+    tree_sums(const Task *tasks, const uint32_t *tasks_made, uint32_t *classes, uint32_t longest,
+              const uint32_t *entries, const char *points, const char *images, uint32_t count,
+                  Quad *rows, Quad *products, const Quad *inverses,
+              uint32_t number, uint32_t each, uint32_t least) {
+  __shared__ Quad stage[Stage<Coordinate>::quads * Stage<Coordinate>::columns];
+  const Place place = Place::of(tasks_made, each, least);
+  if (place.warp >= place.warps) return;
+  const ThisRound round{tasks,   Classes{classes, classes + longest + 1}, place.groups, number, entries,
+                        PointTable{points, images, count}, rows,
+                        ThisRound::first_round ? rows : products};
+  const Quad *inverse = inverses + (uint64_t)place.warp * Rows<Coordinate>::element_row + place.lane;
+  round.add_down(Rows<Coordinate>::load(inverse), {stage + threadIdx.x}, place.warp, place.warps, place.lane);
+}
