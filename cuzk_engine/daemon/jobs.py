@@ -296,14 +296,22 @@ class JobManager:
         self.pump()
 
     def failed(
-        self, device: str, part_id: PartId, error: str, fault: Fault = Fault.ERROR, *, never: bool = False
+        self,
+        device: str,
+        part_id: PartId,
+        error: str,
+        fault: Fault = Fault.ERROR,
+        *,
+        never: bool = False,
+        reduced: int | None = None,
     ) -> None:
-        """``never``: with Fault.PLAN, no proof of the circuit will ever fit there."""
+        """``never``: with Fault.PLAN, no proof of the circuit will ever fit there. ``reduced``: with Fault.MEMORY, the
+        next smaller mode, None where there is none."""
         found = self._stopped(device, part_id)
         if found is not None:
             if never:
                 self._scheduler.does_not_fit(device, found[0].key_path)
-            self._failed(*found, error, fault)
+            self._failed(*found, error, fault, reduced)
         self.pump()
 
     def cancelled(self, device: str, part_id: PartId) -> None:
@@ -407,8 +415,8 @@ class JobManager:
         else:
             self._settle_partition(job, part)
 
-    def _failed(self, job: JobRecord, part: Partition, error: str, fault: Fault) -> None:
-        again = part.failed(fault, error)
+    def _failed(self, job: JobRecord, part: Partition, error: str, fault: Fault, reduced: int | None) -> None:
+        again = part.failed(fault, error, reduced)
         if job.cancelling:
             self._settle_partition(job, part)
         elif again and self._scheduler.can_run(waiting(job, part)):

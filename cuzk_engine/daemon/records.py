@@ -24,7 +24,7 @@ _BETWEEN: Final = frozenset({"upload", "lock"})
 MAX_DEATHS: Final = 2
 """Processes that may die while they run a partition, until it counts as the cause."""
 _MAX_UNVERIFIED: Final = 2
-_MAX_REDUCED: Final = 1
+_MAX_SHORT: Final = 2
 
 
 class Fault(StrEnum):
@@ -63,8 +63,8 @@ class PartitionState(StrEnum):
 class Partition:
     """One witness of a job, and what became of it.
 
-    ``attempts``: how often it was started. ``deaths``: how often the process that ran it died. ``reduced``: steps that
-    it gives up of the modes that were asked for, since memory was short. ``unverified``: proofs that did not verify.
+    ``attempts``: how often it was started. ``deaths``: how often the process that ran it died. ``short``: how often its
+    memory was; ``reduced``: how many modes further down than was asked for it begins since then. ``unverified``: proofs that did not verify.
     ``alone``: it runs with nothing else on its device, for the process that ran it has died. ``avoid``: the device that
     it failed on. ``refused``: device → why its memory can never be enough. ``proof``: proof.json and public.json, until
     they are in the store.
@@ -78,6 +78,7 @@ class Partition:
     device: str = ""
     attempts: int = 0
     deaths: int = 0
+    short: int = 0
     reduced: int = 0
     unverified: int = 0
     started_unix_ns: int = 0
@@ -97,14 +98,15 @@ class Partition:
         self.alone, self.avoid = True, self.device
         return self.deaths < MAX_DEATHS
 
-    def failed(self, fault: Fault, error: str) -> bool:
-        """Takes note, and says whether it may be tried again: in the next smaller mode, on another device, or as it
-        was."""
+    def failed(self, fault: Fault, error: str, reduced: int | None) -> bool:
+        """Takes note, and says whether it may be tried again: in a smaller mode (``reduced``, None where there is
+        none), on another device, or as it was."""
         self.avoid = self.device
         match fault:
             case Fault.MEMORY:
-                self.reduced += 1
-                return self.reduced <= _MAX_REDUCED
+                self.short += 1
+                self.reduced = self.reduced if reduced is None else reduced
+                return reduced is not None and self.short < _MAX_SHORT
             case Fault.PLAN:
                 self.refused[self.device] = error
                 return True

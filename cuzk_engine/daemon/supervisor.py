@@ -289,7 +289,8 @@ class Supervisor:
                 self.jobs.cancelled(device.id, part)
             case _:
                 never = message.get("needed", 0) > int(device.info.get("capacity", 0))
-                self.jobs.failed(device.id, part, message["error"], Fault(message["fault"]), never=never)
+                fault, reduced = Fault(message["fault"]), message.get("reduced")
+                self.jobs.failed(device.id, part, message["error"], fault, never=never, reduced=reduced)
         device.workers_changed()
         device.renew_when_idle(self.jobs.is_busy(device.id))
         self._background(self.refresh_keys(device))

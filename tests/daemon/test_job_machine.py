@@ -230,7 +230,7 @@ class JobMachine(RuleBasedStateMachine):
         device, part = self.pick(data)
         device.answered(part)
         never = never and fault is Fault.PLAN
-        self.manager.failed(device.id, part, f"{fault} on {device.id}", fault, never=never)
+        self.manager.failed(device.id, part, f"{fault} on {device.id}", fault, never=never, reduced=1)
 
     @precondition(lambda self: any(device.stopped for device in self.devices.values()))
     @rule(data=st.data())

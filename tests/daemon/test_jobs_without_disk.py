@@ -183,7 +183,7 @@ def test_a_cancelled_job_is_not_tried_again_when_memory_was_short(tmp_path: Path
         for name in ("a", "b"):
             manager.accept(JobRecord(name))
         manager.cancel("b")
-        manager.failed("cpu", ("b", 0), "short of memory", Fault.MEMORY)
+        manager.failed("cpu", ("b", 0), "short of memory", Fault.MEMORY, reduced=1)
         assert manager.get("b").state is JobState.CANCELLED
         assert device.started == ["a", "b"]
 
@@ -211,5 +211,15 @@ def test_a_watcher_that_is_busy_misses_no_change(tmp_path: Path) -> None:
         assert (await asyncio.wait_for(anext(watching), 5)).progress == 1.0
         assert [info async for info in watching] == []
         assert manager.next_change(job).is_set()
+
+    with_manager(tmp_path, check)
+
+
+def test_no_second_try_where_there_is_no_smaller_mode(tmp_path: Path) -> None:
+    async def check(manager: JobManager, store: FullStore, device: Device) -> None:
+        manager.accept(JobRecord("a"))
+        manager.failed("cpu", ("a", 0), "no room", Fault.MEMORY, reduced=None)
+        assert (manager.get("a").state, manager.get("a").error) == (JobState.FAILED, "no room")
+        assert device.started == ["a"]
 
     with_manager(tmp_path, check)
