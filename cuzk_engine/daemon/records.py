@@ -36,6 +36,17 @@ class Fault(StrEnum):
     UNVERIFIED = "unverified"  # the proof did not verify
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How a partition failed. ``never``: no proof of its circuit will ever fit on that device. ``reduced``: the next
+    smaller mode for a second try, None where there is none."""
+
+    error: str
+    fault: Fault = Fault.ERROR
+    never: bool = False
+    reduced: int | None = None
+
+
 class PartitionState(StrEnum):
     """As /status words it. FAILED is also what was cancelled, or never ran because its job had ended."""
 
@@ -64,10 +75,10 @@ class Partition:
     """One witness of a job, and what became of it.
 
     ``attempts``: how often it was started. ``deaths``: how often the process that ran it died. ``short``: how often its
-    memory was; ``reduced``: how many modes further down than was asked for it begins since then. ``unverified``: proofs that did not verify.
-    ``alone``: it runs with nothing else on its device, for the process that ran it has died. ``avoid``: the device that
-    it failed on. ``refused``: device → why its memory can never be enough. ``proof``: proof.json and public.json, until
-    they are in the store.
+    memory was; ``reduced``: how many modes further down than was asked for it begins since then. ``unverified``: proofs
+    that did not verify. ``alone``: it runs with nothing else on its device, for the process that ran it has died.
+    ``avoid``: the device that it failed on. ``refused``: device → why its memory can never be enough. ``proof``:
+    proof.json and public.json, until they are in the store.
     """
 
     number: int = 0
@@ -98,17 +109,16 @@ class Partition:
         self.alone, self.avoid = True, self.device
         return self.deaths < MAX_DEATHS
 
-    def failed(self, fault: Fault, error: str, reduced: int | None) -> bool:
-        """Takes note, and says whether it may be tried again: in a smaller mode (``reduced``, None where there is
-        none), on another device, or as it was."""
+    def failed(self, failure: Failure) -> bool:
+        """Takes note, and says whether it may be tried again: in a smaller mode, on another device, or as it was."""
         self.avoid = self.device
-        match fault:
+        match failure.fault:
             case Fault.MEMORY:
                 self.short += 1
-                self.reduced = self.reduced if reduced is None else reduced
-                return reduced is not None and self.short < _MAX_SHORT
+                self.reduced = self.reduced if failure.reduced is None else failure.reduced
+                return failure.reduced is not None and self.short < _MAX_SHORT
             case Fault.PLAN:
-                self.refused[self.device] = error
+                self.refused[self.device] = failure.error
                 return True
             case Fault.UNVERIFIED:
                 self.unverified += 1
