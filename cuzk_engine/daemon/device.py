@@ -174,7 +174,7 @@ class Workers:
         except MemoryPlanError as error:
             return {**_failed(str(error), Fault.PLAN), "needed": error.requested}
         except OutOfDeviceMemoryError as error:
-            return _failed(str(error), Fault.MEMORY)
+            return {**_failed(str(error), Fault.MEMORY), "reduced": getattr(error, "reduced", None)}
         except ProofInvalidError as error:
             return _failed(str(error), Fault.UNVERIFIED)
         except CuzkError as error:

@@ -21,6 +21,7 @@ from cuzk_engine.daemon.queue import PartId, waiting
 from cuzk_engine.daemon.records import (
     CIRCUIT_KIND,
     MAX_DEATHS,
+    Failure,
     Fault,
     JobRecord,
     Partition,
@@ -295,15 +296,12 @@ class JobManager:
             self._completed(*found, proof, [PhaseTime(name, nanoseconds) for name, nanoseconds in phases])
         self.pump()
 
-    def failed(
-        self, device: str, part_id: PartId, error: str, fault: Fault = Fault.ERROR, *, never: bool = False
-    ) -> None:
-        """``never``: with Fault.PLAN, no proof of the circuit will ever fit there."""
+    def failed(self, device: str, part_id: PartId, failure: Failure) -> None:
         found = self._stopped(device, part_id)
         if found is not None:
-            if never:
+            if failure.never:
                 self._scheduler.does_not_fit(device, found[0].key_path)
-            self._failed(*found, error, fault)
+            self._failed(*found, failure)
         self.pump()
 
     def cancelled(self, device: str, part_id: PartId) -> None:
@@ -407,16 +405,16 @@ class JobManager:
         else:
             self._settle_partition(job, part)
 
-    def _failed(self, job: JobRecord, part: Partition, error: str, fault: Fault) -> None:
-        again = part.failed(fault, error)
+    def _failed(self, job: JobRecord, part: Partition, failure: Failure) -> None:
+        again = part.failed(failure)
         if job.cancelling:
             self._settle_partition(job, part)
         elif again and self._scheduler.can_run(waiting(job, part)):
-            log.warning("job %s, partition %d: %s; it is tried again", job.id, part.number, error)
-            self.totals.retried[fault] += 1
+            log.warning("job %s, partition %d: %s; it is tried again", job.id, part.number, failure.error)
+            self.totals.retried[failure.fault] += 1
             self._requeue(job, part)
         else:
-            reasons = part.refused.values() if fault is Fault.PLAN else [error]
+            reasons = part.refused.values() if failure.fault is Fault.PLAN else [failure.error]
             self._fail_partition(job, part, "; ".join(reasons))
 
     def _settle_partition(self, job: JobRecord, part: Partition) -> None:

@@ -24,7 +24,7 @@ _BETWEEN: Final = frozenset({"upload", "lock"})
 MAX_DEATHS: Final = 2
 """Processes that may die while they run a partition, until it counts as the cause."""
 _MAX_UNVERIFIED: Final = 2
-_MAX_REDUCED: Final = 1
+_MAX_SHORT: Final = 2
 
 
 class Fault(StrEnum):
@@ -34,6 +34,17 @@ class Fault(StrEnum):
     MEMORY = "memory"  # an allocation failed
     PLAN = "plan"  # it can never fit on that device
     UNVERIFIED = "unverified"  # the proof did not verify
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How a partition failed. ``never``: no proof of its circuit will ever fit on that device. ``reduced``: the next
+    smaller mode for a second try, None where there is none."""
+
+    error: str
+    fault: Fault = Fault.ERROR
+    never: bool = False
+    reduced: int | None = None
 
 
 class PartitionState(StrEnum):
@@ -63,11 +74,11 @@ class PartitionState(StrEnum):
 class Partition:
     """One witness of a job, and what became of it.
 
-    ``attempts``: how often it was started. ``deaths``: how often the process that ran it died. ``reduced``: steps that
-    it gives up of the modes that were asked for, since memory was short. ``unverified``: proofs that did not verify.
-    ``alone``: it runs with nothing else on its device, for the process that ran it has died. ``avoid``: the device that
-    it failed on. ``refused``: device → why its memory can never be enough. ``proof``: proof.json and public.json, until
-    they are in the store.
+    ``attempts``: how often it was started. ``deaths``: how often the process that ran it died. ``short``: how often its
+    memory was; ``reduced``: how many modes further down than was asked for it begins since then. ``unverified``: proofs
+    that did not verify. ``alone``: it runs with nothing else on its device, for the process that ran it has died.
+    ``avoid``: the device that it failed on. ``refused``: device → why its memory can never be enough. ``proof``:
+    proof.json and public.json, until they are in the store.
     """
 
     number: int = 0
@@ -78,6 +89,7 @@ class Partition:
     device: str = ""
     attempts: int = 0
     deaths: int = 0
+    short: int = 0
     reduced: int = 0
     unverified: int = 0
     started_unix_ns: int = 0
@@ -97,16 +109,16 @@ class Partition:
         self.alone, self.avoid = True, self.device
         return self.deaths < MAX_DEATHS
 
-    def failed(self, fault: Fault, error: str) -> bool:
-        """Takes note, and says whether it may be tried again: in the next smaller mode, on another device, or as it
-        was."""
+    def failed(self, failure: Failure) -> bool:
+        """Takes note, and says whether it may be tried again: in a smaller mode, on another device, or as it was."""
         self.avoid = self.device
-        match fault:
+        match failure.fault:
             case Fault.MEMORY:
-                self.reduced += 1
-                return self.reduced <= _MAX_REDUCED
+                self.short += 1
+                self.reduced = self.reduced if failure.reduced is None else failure.reduced
+                return failure.reduced is not None and self.short < _MAX_SHORT
             case Fault.PLAN:
-                self.refused[self.device] = error
+                self.refused[self.device] = failure.error
                 return True
             case Fault.UNVERIFIED:
                 self.unverified += 1

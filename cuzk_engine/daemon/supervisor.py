@@ -26,7 +26,7 @@ from cuzk_engine.daemon.files import AllowedPaths, Spool
 from cuzk_engine.daemon.incidents import SECONDS, Incidents, since_of
 from cuzk_engine.daemon.jobs import JobManager
 from cuzk_engine.daemon.log import DaemonLog
-from cuzk_engine.daemon.records import Fault, JobRecord
+from cuzk_engine.daemon.records import Failure, Fault, JobRecord
 from cuzk_engine.daemon.runtime import HostUse, KeyState
 from cuzk_engine.daemon.scheduler import Policy
 from cuzk_engine.daemon.store import Store
@@ -315,7 +315,8 @@ class Supervisor:
                 self.jobs.cancelled(device.id, part)
             case _:
                 never = message.get("needed", 0) > int(device.info.get("capacity", 0))
-                self.jobs.failed(device.id, part, message["error"], Fault(message["fault"]), never=never)
+                fault, reduced = Fault(message["fault"]), message.get("reduced")
+                self.jobs.failed(device.id, part, Failure(message["error"], fault, never, reduced))
         device.workers_changed()
         device.renew_when_idle(self.jobs.is_busy(device.id))
         self._background(self.refresh_keys(device))

@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from cuzk_engine.client import JobState, Priority
 from cuzk_engine.daemon.jobs import JobManager
 from cuzk_engine.daemon.queue import PartId
-from cuzk_engine.daemon.records import Fault, JobRecord, Partition, PartitionState
+from cuzk_engine.daemon.records import Failure, Fault, JobRecord, Partition, PartitionState
 from cuzk_engine.daemon.scheduler import Policy
 from cuzk_engine.daemon.store import Store
 
@@ -230,7 +230,7 @@ class JobMachine(RuleBasedStateMachine):
         device, part = self.pick(data)
         device.answered(part)
         never = never and fault is Fault.PLAN
-        self.manager.failed(device.id, part, f"{fault} on {device.id}", fault, never=never)
+        self.manager.failed(device.id, part, Failure(f"{fault} on {device.id}", fault, never, reduced=1))
 
     @precondition(lambda self: any(device.stopped for device in self.devices.values()))
     @rule(data=st.data())

@@ -12,7 +12,7 @@ import pytest
 from cuzk_engine.client import JobState
 from cuzk_engine.client.convert import job_to_wire
 from cuzk_engine.daemon.jobs import JobManager
-from cuzk_engine.daemon.records import Fault, JobRecord, Partition
+from cuzk_engine.daemon.records import Failure, Fault, JobRecord, Partition
 from cuzk_engine.daemon.refusal import RefusedError
 from cuzk_engine.daemon.scheduler import Policy
 from cuzk_engine.daemon.services import JobsService
@@ -183,7 +183,7 @@ def test_a_cancelled_job_is_not_tried_again_when_memory_was_short(tmp_path: Path
         for name in ("a", "b"):
             manager.accept(JobRecord(name))
         manager.cancel("b")
-        manager.failed("cpu", ("b", 0), "short of memory", Fault.MEMORY)
+        manager.failed("cpu", ("b", 0), Failure("short of memory", Fault.MEMORY, reduced=1))
         assert manager.get("b").state is JobState.CANCELLED
         assert device.started == ["a", "b"]
 
@@ -193,7 +193,7 @@ def test_a_cancelled_job_is_not_tried_again_when_memory_was_short(tmp_path: Path
 def test_an_error_can_be_sent_whatever_it_names(tmp_path: Path) -> None:
     async def check(manager: JobManager, store: FullStore, device: Device) -> None:
         job = manager.accept(JobRecord("a"))
-        manager.failed("cpu", ("a", 0), "k\udcff.zkey: no such file")
+        manager.failed("cpu", ("a", 0), Failure("k\udcff.zkey: no such file"))
         assert job_to_wire(manager.info(job)).error == "k\\udcff.zkey: no such file"
 
     with_manager(tmp_path, check)
@@ -211,5 +211,57 @@ def test_a_watcher_that_is_busy_misses_no_change(tmp_path: Path) -> None:
         assert (await asyncio.wait_for(anext(watching), 5)).progress == 1.0
         assert [info async for info in watching] == []
         assert manager.next_change(job).is_set()
+
+    with_manager(tmp_path, check)
+
+
+def test_no_second_try_where_there_is_no_smaller_mode(tmp_path: Path) -> None:
+    async def check(manager: JobManager, store: FullStore, device: Device) -> None:
+        manager.accept(JobRecord("a"))
+        manager.failed("cpu", ("a", 0), Failure("no room", Fault.MEMORY))
+        assert (manager.get("a").state, manager.get("a").error) == (JobState.FAILED, "no room")
+        assert device.started == ["a"]
+
+    with_manager(tmp_path, check)
+
+
+@pytest.mark.parametrize("answer", ["cancelled", "failed", "completed"])
+def test_a_late_answer_frees_the_worker_for_what_waits(tmp_path: Path, answer: str) -> None:
+    async def check(manager: JobManager, store: FullStore, device: Device) -> None:
+        device.workers = 2
+        manager.accept(JobRecord("a", parts=[Partition(0), Partition(1)]))
+        manager.failed("cpu", ("a", 0), Failure("no luck"))
+        assert (manager.get("a").state, device.cancelled) == (JobState.FAILED, ["a"])
+        for name in ("b", "c"):
+            manager.accept(JobRecord(name))
+        assert device.started == ["a", "a", "b"]
+        assert (manager.running, manager.queued) == (1, 1)
+        match answer:
+            case "cancelled":
+                manager.cancelled("cpu", ("a", 1))
+            case "failed":
+                manager.failed("cpu", ("a", 1), Failure("no luck either"))
+            case "completed":
+                manager.completed("cpu", ("a", 1), ("proof", "public"), [])
+        assert device.started[3:] == ["c"]
+        assert manager.get("a").error == "partition 1 of 2: no luck"
+        assert store.proofs(manager.get("a")) == {}
+
+    with_manager(tmp_path, check)
+
+
+def test_a_proof_of_a_partition_that_cannot_be_stored_is_kept(tmp_path: Path, expected_logs: ExpectedLogs) -> None:
+    expected_logs("the job store cannot be written: database or disk is full")
+
+    async def check(manager: JobManager, store: FullStore, device: Device) -> None:
+        job = manager.accept(JobRecord("a", parts=[Partition(0), Partition(1)]))
+        store.full = True
+        manager.completed("cpu", ("a", 0), ("first", "public"), [])
+        store.full = False
+        assert store.proofs(job) == {}
+        manager.housekeeping(10**18, 100)
+        assert store.proofs(job) == {0: ("first", "public")}
+        manager.completed("cpu", ("a", 1), ("second", "public"), [])
+        assert manager.proofs(manager.get("a")) == [("first", "public"), ("second", "public")]
 
     with_manager(tmp_path, check)

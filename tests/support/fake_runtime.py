@@ -39,6 +39,12 @@ from cuzk_engine.units import parse_size
 CAPACITY = 1 << 30
 
 
+class NoRoomError(OutOfDeviceMemoryError):
+    def __init__(self, device: str, reduced: int) -> None:
+        super().__init__(device, "msm", 2000, 10, CAPACITY)
+        self.reduced: int | None = reduced + 1
+
+
 class FakeRuntime:
     def __init__(self, device: str, options: Mapping[str, Any], sink: EventSink) -> None:
         if os.environ.get("CUZK_TEST_REFUSE"):
@@ -153,7 +159,7 @@ class FakeRuntime:
             raise MemoryPlanError(self._device, todo["needs"], self._capacity, self._capacity)
         if todo.get("memory") and order.reduced < todo.get("reduced", 1 << 30):
             self._emit(self._incident(order))
-            raise OutOfDeviceMemoryError(self._device, "msm", 2000, 10, CAPACITY)
+            raise NoRoomError(self._device, order.reduced)
 
     def _incident(self, order: Order) -> Incident:
         holding = Holding(Purpose.WITNESS, order.worker, order.job, 1000)
