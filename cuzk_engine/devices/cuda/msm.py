@@ -64,7 +64,7 @@ class Msm:
 
     ``blocks``: resident blocks a multiprocessor, of the XYZZ additions, of the two passes of a round of affine ones and
     of the row and column sums; None for what was best on an H200. ``priority``: of the streams that sort and reduce;
-    those that fill buckets come after them.
+    those that fill buckets come after them. ``short_latency``: multiplications of ff/columns_cuda.hpp at the end.
     """
 
     def __init__(
@@ -76,6 +76,7 @@ class Msm:
         tree_blocks: tuple[int, int] | None = None,
         fold_blocks: int | None = None,
         priority: int = -5,
+        short_latency: bool = True,
     ) -> None:
         self._kernels, self.curve, self.group = kernels, curve, group
         name = cpp_curve(curve)
@@ -94,7 +95,8 @@ class Msm:
         self._tree = Tree(kernels, options, curve.n8q, tree_blocks or of_tree)
         summing = (*options, f"-DCUZK_BLOCKS={fold_blocks or (2 if curve.limbs == 6 else 3)}")
         self._merge, self._fold = Program("msm/merge.cu", summing), Program("msm/fold.cu", summing)
-        self._bits, self._finish = Program("msm/bits.cu", options), Program("msm/finish.cu", options)
+        few_warps = (*options, "-DCUZK_SHORT_LATENCY=1") if short_latency else options
+        self._bits, self._finish = Program("msm/bits.cu", few_warps), Program("msm/finish.cu", few_warps)
         self._fixed, self._affine = Program("msm/fixed.cu", options), Program("msm/affine.cu", options)
         # CUDA takes a priority out of its range as the nearest one in it.
         self._front, self._back = (cupy.cuda.Stream(non_blocking=True, priority=priority) for _ in range(2))
