@@ -4,9 +4,9 @@
         [--workers 1,2,3] [--prestage off,locked,ahead] [--double-buffer on,off] [--evaluate host,device]
         [--residency host,device] [--json FILE]
 
-Every combination proves the same witness until ``--count`` partitions are counted (or ``--seconds`` are over), with as many
-threads as workers in this process; the first two partitions of each worker and the last ones are left out. Every proof is
-verified.
+Every combination proves the same witness until ``--count`` partitions are counted (or ``--seconds`` are over), with as
+many threads as workers in this process; the first two partitions of each worker and the last ones are left out. Every
+proof is verified.
 
     ms          wall time a partition, from the end of the last one left out to the end of the last one counted
     busy        share of it in which at least one kernel ran (union of the compute lane's spans)
@@ -34,9 +34,13 @@ from cuzk_engine.diagnosis.gaps import find_gaps
 from cuzk_engine.diagnosis.shares import shares, transfers
 from cuzk_engine.diagnosis.table import SpanTable
 
+from cuzk_engine.devices.arena import host_budget
 from cuzk_engine.devices.base import CancelToken, Owner
-from cuzk_engine.devices.select import open_device
+from cuzk_engine.devices.host import HostMemory
+from cuzk_engine.devices.ledger import Ledger, LedgerDevice
+from cuzk_engine.devices.select import open_device, resolve_name
 from cuzk_engine.events import Event, Sample, Span
+from cuzk_engine.key_tiers import KeyTiers
 from cuzk_engine.keys import KeyCache
 from cuzk_engine.runner import Evaluation, PipelineSettings, Prestage, Residency, Runner
 from cuzk_engine.units import format_size
@@ -135,7 +139,7 @@ def measure(
     **limits: Any,
 ) -> Figures:
     crew = Crew(runner, key, witness, settings, workers)
-    runner.device.reset_peak()
+    ledger_of(runner).reset_peak()
     recorder.spans.clear()
     crew.run(limits["count"], limits["seconds"])
     ends = sorted(crew.ends)
@@ -171,13 +175,19 @@ def measure(
     )
 
 
+def ledger_of(runner: Runner) -> Ledger:
+    assert isinstance(runner.device, LedgerDevice)
+    return runner.device.ledger
+
+
 def row(figures: Figures) -> str:
     idle = ", ".join(f"{cause} {ms:.2f}" for cause, ms in figures.idle.items() if ms >= 0.005)
     staged = "" if set(figures.staged) == {figures.prestage} else f" (ran {figures.staged})"
+    double = "on" if figures.double_buffer else "off"
     return (
-        f"| {figures.residency} | {figures.evaluate} | {figures.prestage}{staged} | "
-        f"{'on' if figures.double_buffer else 'off'} | {figures.workers} | {figures.ms:.1f} | {100 * figures.busy:.1f} % | "
-        f"{figures.ms / figures.kernel_ms:.3f} | {idle or '–'} | {format_size(figures.peak)} |"
+        f"| {figures.residency} | {figures.evaluate} | {figures.prestage}{staged} | {double} | {figures.workers} | "
+        f"{figures.ms:.1f} | {100 * figures.busy:.1f} % | {figures.ms / figures.kernel_ms:.3f} | {idle or '–'} | "
+        f"{format_size(figures.peak)} |"
     )
 
 
@@ -216,8 +226,10 @@ def main() -> int:
         parser.add_argument(f"--{name}", type=lambda text: text.split(","), default=default.split(","))
     args = parser.parse_args()
     recorder = Recorder()
-    device = open_device(args.device, recorder)
-    runner = Runner(device, KeyCache(), recorder)
+    name = resolve_name(args.device)
+    host = HostMemory(host_budget().nbytes, recorder, device=name)
+    device = open_device(name, recorder, host=host)
+    runner = Runner(device, KeyCache(tiers=KeyTiers(device, host)), recorder)
     key = runner.keys.get(args.key)
     print(
         f"{device.info.name} ({device.info.id}), {key.sizes.curve.title}, domain 2^{key.sizes.log_domain}, {args.key}"
@@ -234,6 +246,7 @@ def main() -> int:
                 print(json.dumps(asdict(figures)), file=out)
     runner.release_caches()
     device.close()
+    host.close()
     return 0
 
 
