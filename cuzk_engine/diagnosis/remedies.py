@@ -30,13 +30,15 @@ Admits = Callable[[str, str], bool]
 @dataclass(frozen=True, slots=True)
 class Situation:
     """How a device ran: what may be changed, and what would help. ``settings``: key → text, with the workers of this
-    device; empty where nothing is known of them. ``is_card``: a GPU."""
+    device; empty where nothing is known of them. ``is_card``: a GPU. ``changed``: settings were others for a part of the
+    time, so that they do not explain all of it."""
 
     device: str
     is_card: bool
     settings: Mapping[str, str] = field(default_factory=dict)
     inert: frozenset[str] = frozenset()
     admits: Admits = lambda key, value: True
+    changed: bool = False
 
     @property
     def workers(self) -> int:
@@ -130,8 +132,9 @@ def _host_starved(idle: Idle, situation: Situation) -> list[Remedy]:
         text = "one more worker prepares partitions"
         found += _more_workers(idle.with_work / situation.workers, situation, text)
     evaluation = idle.of(Kind.EVALUATE)
-    # A card evaluates by itself wherever it can: "auto" that evaluated on the host had a key without matrices.
-    if evaluation > 0 and not (situation.is_card and situation.is_set(EVALUATE, "auto")):
+    # A card evaluates by itself wherever it can: "auto" that evaluated on the host had a key without matrices. The CPU
+    # would do the same work on the same cores, only under the lock.
+    if evaluation > 0 and situation.is_card and not situation.is_set(EVALUATE, "auto"):
         text = "the device multiplies the matrices itself, and only the witness travels"
         found.append(Remedy(EVALUATE, "device", text, gain=evaluation))
     return found
