@@ -85,6 +85,8 @@ def test_an_error_names_the_source(root: Path) -> None:
             ("-DCUZK_FIELD=Bls12_381Fr", "-DCUZK_NTT_THREADS=512", "-DCUZK_NTT_BLOCKS=2", "-DCUZK_NTT_EACH=2"),
         ),
         Program("msm/digits.cu", ("-DCUZK_FIELD=Bls12_381Fr",)),
+        Program("msm/images.cu", ("-DCUZK_CURVE=Bn254", "-DCUZK_GROUP=2")),
+        Program("msm/bits.cu", ("-DCUZK_CURVE=Bn254", "-DCUZK_GROUP=1", "-DCUZK_SHORT_LATENCY=1")),
         Program("msm/sort.cu"),
         Program("msm/tasks.cu"),
         Program("msm/accumulate.cu", ("-DCUZK_CURVE=Bls12_381", "-DCUZK_GROUP=1", "-DCUZK_BLOCKS=3")),
