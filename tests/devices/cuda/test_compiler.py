@@ -80,27 +80,8 @@ def test_an_error_names_the_source(root: Path) -> None:
 
 @needs_nvrtc
 @pytest.mark.parametrize(
-<<<<<<< HEAD
     ("architecture", "words"),
     [("sm_999", "install a newer nvidia-cuda-nvrtc"), ("sm_30", "the card is too old for it")],
-=======
-    "program",
-    [
-        Program("ff/field.cu", ("-DCUZK_FIELD=Bls12_381Fq",)),
-        Program(
-            "ntt/ntt.cu",
-            ("-DCUZK_FIELD=Bls12_381Fr", "-DCUZK_NTT_THREADS=512", "-DCUZK_NTT_BLOCKS=2", "-DCUZK_NTT_EACH=2"),
-        ),
-        Program("msm/digits.cu", ("-DCUZK_FIELD=Bls12_381Fr",)),
-        Program("msm/images.cu", ("-DCUZK_CURVE=Bn254", "-DCUZK_GROUP=2")),
-        Program("msm/bits.cu", ("-DCUZK_CURVE=Bn254", "-DCUZK_GROUP=1", "-DCUZK_SHORT_LATENCY=1")),
-        Program("msm/sort.cu"),
-        Program("msm/tasks.cu"),
-        Program("msm/accumulate.cu", ("-DCUZK_CURVE=Bls12_381", "-DCUZK_GROUP=1", "-DCUZK_BLOCKS=3")),
-        Program("groth16/vectors.cu", ("-DCUZK_FIELD=Bn254Fr",)),
-    ],
-    ids=lambda p: p.source,
->>>>>>> affine
 )
 def test_a_card_that_the_compiler_does_not_know(root: Path, architecture: str, words: str) -> None:
     with pytest.raises(nvrtc.NvrtcError) as refusal:
