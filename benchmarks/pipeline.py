@@ -123,9 +123,10 @@ class Recorder:
         self.meter.begin()
 
     def __call__(self, event: Event) -> None:
-        self.meter(event)
         if isinstance(event, Span):
             self.spans.append(event)
+        else:
+            self.meter(event)
 
 
 class Bench:
