@@ -162,6 +162,10 @@ def growth(readings: list[int]) -> tuple[int, int, float]:
     return int(early), int(late), late / early - 1
 
 
+def minutes(readings: list[int]) -> list[int]:
+    return [int(statistics.median(readings[at : at + 60])) for at in range(0, len(readings), 60)]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--minutes", type=float, default=20.0)
@@ -204,7 +208,10 @@ def report(tally: Tally, seconds: float, same: bool, args: argparse.Namespace) -
                     "seconds": seconds,
                     "partitions": tally.partitions,
                     "jobs": dict(tally.ended),
-                    "memory": {name: {"early": a, "late": b, "growth": g} for name, (a, b, g) in rows.items()},
+                    "memory": {
+                        name: {"early": a, "late": b, "growth": g, "minutes": minutes(tally.memory[name])}
+                        for name, (a, b, g) in rows.items()
+                    },
                     "faults": faults,
                 }
             )
@@ -214,6 +221,8 @@ def report(tally: Tally, seconds: float, same: bool, args: argparse.Namespace) -
     print(f"{tally.partitions} partitions in {seconds / 60:.1f} min ({jobs})")
     for name, (early, late, g) in rows.items():
         print(f"{name}: {early / 2**20:.1f} MiB, later {late / 2**20:.1f} MiB ({100 * g:+.2f} %)")
+        by_minute = " ".join(f"{n / 2**20:.1f}" for n in minutes(tally.memory[name]))
+        print(f"  median of each minute, MiB: {by_minute}")
     for fault in faults:
         print(f"FAULT: {fault}")
     return 1 if faults else 0
