@@ -47,7 +47,6 @@ from cuzk_engine.diagnosis.shares import shares, transfers
 from cuzk_engine.diagnosis.table import SpanTable
 from cuzk_engine.errors import CuzkError
 from cuzk_engine.events import Event, Lane, Span
-from cuzk_engine.formats.wtns import Witness
 from cuzk_engine.key_tiers import KeyTiers
 from cuzk_engine.keys import KeyCache
 from cuzk_engine.pipeline.modes import Work, loss, modes
@@ -123,9 +122,10 @@ class Recorder:
         self.meter.begin()
 
     def __call__(self, event: Event) -> None:
-        self.meter(event)
         if isinstance(event, Span):
             self.spans.append(event)
+        else:
+            self.meter(event)
 
 
 class Bench:
@@ -146,8 +146,7 @@ class Bench:
     def prove(self, worker: int, settings: PipelineSettings, cancel: CancelToken) -> str:
         """What the partition gave up against ``settings``."""
         owner = Owner(f"bench-{next(self._numbers)}", 0, worker)
-        witness = Witness.open(self._witness)
-        outcome = self.runner.prove(self._path, witness, owner, settings, cancel=cancel)
+        outcome = self.runner.prove(self._path, self._witness, owner, settings, cancel=cancel)
         return loss(modes(settings, self.device.info.kind, self.work)[0], outcome.mode)
 
     def forget(self) -> None:
@@ -319,7 +318,12 @@ def table(bench: Bench, args: argparse.Namespace) -> list[Figures]:
             if previous is not None and not _same_key(previous, arrangement):
                 bench.forget()
             previous = arrangement
-            figures = measure(bench, watch, arrangement, args.count if is_base else args.vary_count, args.seconds)
+            count = args.count if is_base else args.vary_count
+            try:
+                figures = measure(bench, watch, arrangement, count, args.seconds)
+            except CuzkError as error:  # the others may do better
+                print(f"{arrangement}: {error}", flush=True)
+                continue
             if figures is None:
                 skipped.append(arrangement)
                 continue
