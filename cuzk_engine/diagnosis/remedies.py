@@ -30,8 +30,8 @@ Admits = Callable[[str, str], bool]
 @dataclass(frozen=True, slots=True)
 class Situation:
     """How a device ran: what may be changed, and what would help. ``settings``: key → text, with the workers of this
-    device; empty where nothing is known of them. ``is_card``: a GPU. ``changed``: settings were others for a part of the
-    time, so that they do not explain all of it."""
+    device; empty where nothing is known of them. ``is_card``: a GPU. ``changed``: they were others for a part of
+    the time, and do not explain all of it."""
 
     device: str
     is_card: bool
