@@ -20,6 +20,7 @@ RESIDENCY: Final = "srs.residency"
 WORKERS: Final = "gpus.gpu_workers_per_device"
 ARENA: Final = "cpu.arena"
 MOST_WORKERS: Final = 8
+LEAST_GAIN: Final = 0.02  # of the idle time: less is not worth a change
 MIB: Final = 1 << 20
 PINNED_SPEED: Final = 4  # a page-locked copy takes at most this part of a pageable one's time
 
@@ -69,6 +70,7 @@ def remedies(cause: Cause, idle: Idle, situation: Situation) -> tuple[Remedy, ..
     if rule is None or not situation.settings:
         return ()
     found = [remedy for remedy in rule(idle, situation) if applies(remedy, situation)]
+    found = [remedy for remedy in found if remedy.gain is None or remedy.gain >= LEAST_GAIN]
     return tuple(sorted(found, key=lambda remedy: -1.0 if remedy.gain is None else remedy.gain, reverse=True))
 
 
