@@ -4,9 +4,9 @@
         [--workers 1,2,3] [--prestage off,locked,ahead] [--double-buffer on,off] [--evaluate host,device]
         [--residency host,device] [--json FILE]
 
-Every combination proves the same witness until ``--count`` partitions are counted (or ``--seconds`` are over), with as many
-threads as workers in this process; the first two partitions of each worker and the last ones are left out. Every proof is
-verified.
+Every combination proves the same witness until ``--count`` partitions are counted (or ``--seconds`` are over), with as
+many threads as workers in this process; the first two partitions of each worker and the last ones are left out. Every
+proof is verified.
 
     ms          wall time a partition, from the end of the last one left out to the end of the last one counted
     busy        share of it in which at least one kernel ran (union of the compute lane's spans)
@@ -30,12 +30,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from cuzk_engine.devices.base import CancelToken, Owner
+from cuzk_engine.devices.select import open_device
 from cuzk_engine.diagnosis.gaps import find_gaps
 from cuzk_engine.diagnosis.shares import shares, transfers
 from cuzk_engine.diagnosis.table import SpanTable
-
-from cuzk_engine.devices.base import CancelToken, Owner
-from cuzk_engine.devices.select import open_device
 from cuzk_engine.events import Event, Sample, Span
 from cuzk_engine.keys import KeyCache
 from cuzk_engine.runner import Evaluation, PipelineSettings, Prestage, Residency, Runner
@@ -176,8 +175,9 @@ def row(figures: Figures) -> str:
     staged = "" if set(figures.staged) == {figures.prestage} else f" (ran {figures.staged})"
     return (
         f"| {figures.residency} | {figures.evaluate} | {figures.prestage}{staged} | "
-        f"{'on' if figures.double_buffer else 'off'} | {figures.workers} | {figures.ms:.1f} | {100 * figures.busy:.1f} % | "
-        f"{figures.ms / figures.kernel_ms:.3f} | {idle or '–'} | {format_size(figures.peak)} |"
+        f"{'on' if figures.double_buffer else 'off'} | {figures.workers} | {figures.ms:.1f} | "
+        f"{100 * figures.busy:.1f} % | {figures.ms / figures.kernel_ms:.3f} | "
+        f"{idle or '–'} | {format_size(figures.peak)} |"
     )
 
 

@@ -2,14 +2,14 @@
 
     .venv/bin/python benchmarks/soak.py [--minutes 20] [--profile chain:2^8] [--partitions 27000] [--json]
 
-Starts an engine of its own on the CPU, in a home folder of its own, and keeps it busy with a small circuit: jobs of one to
-ten partitions with all priorities, some of them cancelled, and a setting changed now and then. A day of the reference
-daemon's Phase 9 is about 27,000 partitions (32.1 s for ten). Every second the resident memory of each of the engine's
-processes is read, without the pages that are mapped from files.
+Starts an engine of its own on the CPU, in a home folder of its own, and keeps it busy with a small circuit: jobs of one
+to ten partitions with all priorities, some of them cancelled, and a setting changed now and then. A day of the
+reference daemon's Phase 9 is about 27,000 partitions (32.1 s for ten). Every second the resident memory of each
+of the engine's processes is read, without the pages that are mapped from files.
 
-Growth is the median of the last quarter against the median of the second quarter: the first quarter is warm-up, in which
-caches and the pools of allocators fill. Exit code 1 where a process grew by more than ``--bound`` (2 %), a job ended
-otherwise than it should, or the ledger does not end where it began.
+Growth is the median of the last quarter against the median of the second quarter: the first quarter is warm-up, in
+which caches and the pools of allocators fill. Exit code 1 where a process grew by more than ``--bound`` (2 %), a job
+ended otherwise than it should, or the ledger does not end where it began.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Two stories of one device, told by the real window with a real engine on the CPU: what goes wrong, what the window
 says of it, and what its button changes.
 
-    tools/stories.py [memory] [idle] [--pictures docs/pictures] [--light] [--profile PROFILE]
+    tools/stories.py [memory] [idle] [--pictures docs/pictures] [--profile PROFILE]
 
 memory: two workers, room for one, and no plan. An allocation fails; the incident says who held what; its first button
 cures it. idle: one worker, evaluation on the host, no pre-staging. The gaps carry their cause; the finding's button
@@ -14,19 +14,20 @@ home folder and a port of its own, so nothing of the user's is touched. No scree
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
-from PySide6.QtCore import QEventLoop, QTimer
+from PySide6.QtCore import QEventLoop, QPointF, QTimer
 from PySide6.QtWidgets import QApplication, QWidget
 
 from cuzk_engine.client import EngineClient, JobState
@@ -41,6 +42,7 @@ from cuzk_engine.workload.make import write_folder
 from cuzk_engine.workload.profiles import make_circuit
 from cuzk_gui.charts.chart import Chart
 from cuzk_gui.demo import OwnEngine, free_port, own_home
+from cuzk_gui.models.causes import CAUSES
 from cuzk_gui.models.loads import idle_by_cause
 from cuzk_gui.models.session import DeviceTimeline, Session
 from cuzk_gui.preferences import OnClose, Preferences
@@ -96,7 +98,7 @@ class Stage:
     they go; None: none are taken."""
 
     def __init__(self, circuit: Circuit, settings: Mapping[str, str], theme: Theme, pictures: Path | None) -> None:
-        self._circuit, self._pictures = circuit, pictures
+        self._circuit, self._theme, self._pictures = circuit, theme, pictures
         _write_config(circuit.key.parent, settings)
         self.address = f"127.0.0.1:{free_port()}"
         self._engine = OwnEngine(self.address)
@@ -180,19 +182,38 @@ class Stage:
         self.window.scene.view.show(seconds(round(start_ns - free)), seconds(round(end_ns + free)))
         self.paint()
 
+    @contextlib.contextmanager
+    def pointing_at_longest(self, cause: str) -> Iterator[None]:
+        """The pointer on the longest gap of a cause, which fills a fifth of the shown stretch."""
+        rows = self.timeline.gaps.rows
+        lengths = (rows["end"] - rows["start"]) * (rows["group"] == CAUSES.index(cause))
+        longest = int(lengths.argmax())
+        start, end = int(rows["start"][longest]), int(rows["end"][longest])
+        self.show(start, end, beside=2.0)
+        lanes = self.window.charts.lanes
+        area = lanes.area()
+        heights = [y for y in range(int(area.height)) if lanes.lane_at(y, area.height) == Lane.COMPUTE]
+        lanes.plot.pointed.emit(QPointF(area.x_of((start + end) // 2), heights[len(heights) // 2]))
+        yield
+        lanes.plot.pointed.emit(None)
+
     def paint(self) -> None:
         self.window.notice.hide()
         self.window.tick()
         self.window.live.show_slow()
         QApplication.processEvents()
 
-    def picture(self, name: str, widget: QWidget | None = None) -> None:
-        if self._pictures is not None:
-            (widget or self.window).grab()  # what follows the first painting, such as legends
-            self.paint()
-            file = self._pictures / f"{name}.png"
-            expect((widget or self.window).grab().save(str(file)), f"{file} was not written")
-            say(f"left {file}")
+    def picture(self, name: str, widget: QWidget | None = None, *, light: bool = False) -> None:
+        if self._pictures is None:
+            return
+        self._theme.choose(ThemeChoice.LIGHT if light else ThemeChoice.DARK)
+        self.paint()
+        (widget or self.window).grab()  # what follows the first painting, such as legends
+        self.paint()
+        file = self._pictures / f"{name}.png"
+        expect((widget or self.window).grab().save(str(file)), f"{file} was not written")
+        say(f"left {file}")
+        self._theme.choose(ThemeChoice.DARK)
 
     def expect_marked(self, mark: Mark) -> None:
         """The mark is drawn across all charts."""
@@ -239,8 +260,8 @@ def memory_story(stage: Stage, partitions: int = 10) -> None:
     stage.picture("story-memory-cured")
 
 
-def idle_story(stage: Stage, partitions: int = 20, recording: Path | None = None) -> None:
-    """One worker, evaluation on the host, no pre-staging. ``recording``: what `cuzk record` made meanwhile."""
+def idle_story(stage: Stage, partitions: int = 20, shrinks_to: float = 0.5) -> None:
+    """One worker, evaluation on the host, no pre-staging. At most ``shrinks_to`` of that idle time is left."""
     before = stage.prove(partitions, "before")
     stage.wait(lambda: _offered(stage) is not None, "a finding with something to change")
     finding, card = _offered_card(stage)
@@ -249,11 +270,8 @@ def idle_story(stage: Stage, partitions: int = 20, recording: Path | None = None
     expect(finding.kind == Cause.HOST_STARVED, f"the first finding is {finding.kind}")
     rows = stage.window.live.idle.rows
     expect(finding.kind in rows and not rows[finding.kind].isHidden(), "the table of idle time lacks the cause")
-    middle, width = (before.start_ns + before.end_ns) // 2, (before.end_ns - before.start_ns) // 18
-    stage.show(middle - width, middle + width, beside=0.0)
-    stage.picture("story-idle-gaps")
-    stage.show(before.start_ns, before.end_ns)
-    stage.picture("story-idle-finding")
+    with stage.pointing_at_longest(finding.kind):
+        stage.picture("story-idle-gaps")
 
     remedy = finding.remedies[0]
     mark = stage.apply(remedy, card.button.click)
@@ -262,11 +280,12 @@ def idle_story(stage: Stage, partitions: int = 20, recording: Path | None = None
     shrunk = _share(stage, finding.kind, after)
     say(f"{finding.kind}: {share:.1%} before, {shrunk:.1%} after")
     expect(after.state is JobState.COMPLETED, f"the job is {after.state}")
-    expect(shrunk < share / 2, f"{finding.kind} took {share:.1%} before and {shrunk:.1%} after")
+    expect(shrunk < share * shrinks_to, f"{finding.kind} took {share:.1%} before and {shrunk:.1%} after")
     stage.show(before.start_ns, after.end_ns)
     stage.expect_marked(mark)
     stage.wait(lambda: "since" in card.gain.text(), "what the change brought")
     stage.picture("story-idle-cured")
+    stage.picture("story-idle-light", light=True)
 
 
 def watch_recording(stage: Stage, file: Path) -> None:
@@ -370,8 +389,8 @@ def _is_marked(chart: Chart, mark: Mark) -> bool:
     return found > 0.2 * area.height
 
 
-def tell(story: str, app: QApplication, profile: str, pictures: Path | None, *, light: bool) -> None:
-    theme = Theme(app, ThemeChoice.LIGHT if light else ThemeChoice.DARK)
+def tell(story: str, app: QApplication, profile: str, pictures: Path | None) -> None:
+    theme = Theme(app, ThemeChoice.DARK)
     with own_home() as home:
         circuit = Circuit.make(profile, home / "circuit")
         if story == "memory":
@@ -396,14 +415,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Two stories of one device, told by the real window.")
     parser.add_argument("stories", nargs="*", choices=[*PROFILES, []], metavar="memory|idle", help="which; both")
     parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="leave pictures there")
-    parser.add_argument("--light", action="store_true", help="in the light theme")
     parser.add_argument("--profile", metavar="PROFILE", default="", help=f"the circuit; {PROFILES}")
     args = parser.parse_args()
     app = QApplication(["cuzk"])
     for story in args.stories or PROFILES:
         print(f"story {story}", flush=True)
         try:
-            tell(story, app, args.profile or PROFILES[story], args.pictures, light=args.light)
+            tell(story, app, args.profile or PROFILES[story], args.pictures)
         except StoryError as error:
             print(f"cuzk: error: story {story}: {error}", file=sys.stderr)
             return 1

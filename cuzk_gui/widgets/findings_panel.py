@@ -209,6 +209,7 @@ class FindingsPanel(QFrame):
         gain = "" if state.done else model.gain_text(remedy.gain)
         what = _sentences([remedy.text]) or model.setting_text(session, remedy.key, remedy.value, remedy.device)
         if state.done:
+            card.set_tone("good")
             gain = self._since(session, finding, key)
         card.say(title, body, what, gain, state.reason)
         card.show_state(state)
