@@ -64,7 +64,7 @@ def find(
 
 
 def of_incident(incident: Incident) -> Finding:
-    """Who held what, which request failed, and the smallest changes that would have fitted then, whatever is set now."""
+    """Who held what, which request failed, and what would have fitted then, whatever is set by now."""
     picture = incident.picture
     lines: list[str] = []
     if incident.requested is not None:

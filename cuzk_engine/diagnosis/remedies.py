@@ -20,6 +20,7 @@ RESIDENCY: Final = "srs.residency"
 WORKERS: Final = "gpus.gpu_workers_per_device"
 ARENA: Final = "cpu.arena"
 MOST_WORKERS: Final = 8
+LEAST_GAIN: Final = 0.02  # of the idle time: less is not worth a change
 MIB: Final = 1 << 20
 PINNED_SPEED: Final = 4  # a page-locked copy takes at most this part of a pageable one's time
 
@@ -30,8 +31,8 @@ Admits = Callable[[str, str], bool]
 @dataclass(frozen=True, slots=True)
 class Situation:
     """How a device ran: what may be changed, and what would help. ``settings``: key → text, with the workers of this
-    device; empty where nothing is known of them. ``is_card``: a GPU. ``changed``: settings were others for a part of the
-    time, so that they do not explain all of it."""
+    device; empty where nothing is known of them. ``is_card``: a GPU. ``changed``: they were others for a part of
+    the time, and do not explain all of it."""
 
     device: str
     is_card: bool
@@ -69,6 +70,7 @@ def remedies(cause: Cause, idle: Idle, situation: Situation) -> tuple[Remedy, ..
     if rule is None or not situation.settings:
         return ()
     found = [remedy for remedy in rule(idle, situation) if applies(remedy, situation)]
+    found = [remedy for remedy in found if remedy.gain is None or remedy.gain >= LEAST_GAIN]
     return tuple(sorted(found, key=lambda remedy: -1.0 if remedy.gain is None else remedy.gain, reverse=True))
 
 
