@@ -44,7 +44,7 @@ def test_what_a_card_is_told():
     assert found.peak == max(sum(stage.values()) for stage in found.stages.values())
     assert list(found.stages)[:2] == ["evaluate", "transform"]
     assert found.total > found.peak
-    assert (found.host_peak, found.host_capacity) == (2 * 92352, card.host.capacity)
+    assert (found.host_peak, found.host_capacity) == (2 * 92352, card.host.memory().capacity)
     assert card.memory().used == 5000
 
 
