@@ -34,8 +34,9 @@ def test_a_guide_without_its_marks_is_refused(settings_table):
         settings_table.replaced("# Guide")
 
 
-def test_pictures_and_files_that_are_named_exist():
-    links = re.findall(r"\]\(([^)#]+)[^)]*\)", GUIDE.read_text(encoding="utf-8"))
+@pytest.mark.parametrize("page", ["guide.md", "stories.md"])
+def test_pictures_and_files_that_are_named_exist(page):
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", (GUIDE.parent / page).read_text(encoding="utf-8"))
     local = [link for link in links if "://" not in link]
     assert len(local) >= 4
     assert [link for link in local if not (GUIDE.parent / link).exists()] == []
