@@ -45,11 +45,7 @@ def test_what_a_card_is_told():
     assert found.peak == max(sum(stage.values()) for stage in found.stages.values())
     assert list(found.stages)[:2] == ["evaluate", "transform"]
     assert found.total > found.peak
-<<<<<<< HEAD
     assert (found.host_peak, found.host_capacity) == (2 * block_bytes(92352), card.host.budget)
-=======
-    assert (found.host_peak, found.host_capacity) == (2 * 92352, card.host.memory().capacity)
->>>>>>> stories
     assert card.memory().used == 5000
 
 
