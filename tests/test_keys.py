@@ -343,10 +343,10 @@ def test_points_that_are_not_at_infinity_are_counted_once(tmp_path, monkeypatch)
     assert len(counts) == 1
     memory = json.loads(checks.path.read_text())
     for nonsense in ({}, {content: [1, 2]}, {content: "many"}, {content: [1, 2, 3, 4, "x"]}):
-        checks.path.write_text(json.dumps(memory | {"present": nonsense}))
+        checks.path.write_text(json.dumps(memory | {"checked": nonsense}))
         assert checks.present(content) is None
         before = len(counts)
         assert KeyCache(checks).get(path).sizes.present == counts[0]
         assert len(counts) == before + 1
-    checks.path.write_text(json.dumps(memory | {"present": []}))
+    checks.path.write_text(json.dumps(memory | {"checked": []}))
     assert not checks.is_checked(content)
