@@ -61,6 +61,8 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
     Allowed("msm_bits", (), 96, _FEW),
     Allowed("msm_total", (), 384, f"one warp: {_CALLS}"),
     Allowed("msm_window", (), 96, f"one warp a window: {_CALLS}"),
+    Allowed("sums_to_affine", (), 64, f"a few threads, once a sum: {_CALLS}"),
+    Allowed("tree_invert", ("GROUP=2", "CURVE=Bn254"), 8, "a word, in the few warps that invert for all others"),
     Allowed("sort_scatter", (), 160, _BLOCKS),
     Allowed("bucket_scatter", (), 64, _BLOCKS),
     Allowed("ntt_merge", (), 32, _BLOCKS),

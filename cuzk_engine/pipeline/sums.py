@@ -133,11 +133,12 @@ class Sums:
                 self._collect_first()
 
     def finish(self) -> None:
-        """Waits until everything that was launched has ended."""
+        """Waits until everything that was launched has ended: nothing but the results is held then."""
         if self._running:
             with self._run.span(Kind.RESULT_SYNC):
                 for running in self._running:
                     running.event.wait()
+                    running.sent.free()
 
     def collect(self) -> dict[Query, bytes]:
         """The sums, one affine point in Montgomery form each."""

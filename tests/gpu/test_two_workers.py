@@ -151,7 +151,7 @@ def test_without_a_plan_the_same_run_fails(device: CudaDevice, events: list[Even
     assert peak(events) <= device.info.capacity
     picture = incidents[0].picture
     assert picture is not None
-    held = {holding.worker for holding in picture.holdings if holding.purpose == "abc"}
+    held = {holding.worker for holding in picture.holdings if holding.purpose == "witness"}
     assert held == {0, 1}
     assert sum(holding.bytes for holding in picture.holdings) + picture.free == picture.capacity
     assert ("pipeline.prestage", "ahead") in picture.settings

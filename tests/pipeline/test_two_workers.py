@@ -14,10 +14,11 @@ from cuzk_engine.events import Allocation, Incident
 from cuzk_engine.formats.proof import VerificationKey
 from cuzk_engine.groth16.verify import verify
 from cuzk_engine.pipeline.admission import Admission, Meeting
-from cuzk_engine.pipeline.modes import PipelineSettings, Prestage, Work, modes
+from cuzk_engine.pipeline.modes import Evaluation, PipelineSettings, Prestage, Residency, Work, modes
 from cuzk_engine.pipeline.plan import plan_partition
 from cuzk_engine.settings import WORKERS_KEY
-from tests.support.bench import Bench
+from tests.support.bench import GIB, Bench
+from tests.support.card import Card
 from tests.support.cases import case
 
 ITEM = case("bn128", "merkle10")
@@ -25,12 +26,23 @@ PARTITIONS = 10
 LONG_S = 120
 
 
-def room_for_one():
+def settings_of(prestage=Prestage.AHEAD):
+    """Where points can travel, they do."""
+    return PipelineSettings(prestage, evaluate=Evaluation.HOST, residency=Residency.HOST)
+
+
+def bench_of(kind, capacity=GIB, **options):
+    events = []
+    device = Card(capacity, events.append, parallel=2) if kind == "card" else None
+    return Bench(capacity, device, events, **options)
+
+
+def room_for_one(kind="cpu"):
     """Bytes that hold all of one worker's partition and little of another's inputs."""
-    bench = Bench()
+    bench = bench_of(kind)
     sizes = bench.runner.keys.get(ITEM.path("circuit.zkey")).sizes
     work = Work(sizes)
-    plan = plan_partition(work, modes(PipelineSettings(), "cpu", work)[0], bench.device)
+    plan = plan_partition(work, modes(settings_of(), bench.device.info.kind, work)[0], bench.device)
     capacity = plan.together(1) + plan.inputs // 8
     assert plan.together(1) <= capacity < plan.together(2) - plan.missing  # even without the table, which would go
     return capacity
@@ -84,10 +96,11 @@ def peak(bench):
     return highest
 
 
+@pytest.mark.parametrize("kind", ["cpu", "card"])
 @pytest.mark.parametrize("prestage", Prestage)
-def test_ten_proofs_and_no_failed_allocation(prestage):
-    bench = Bench(capacity=room_for_one())
-    outcomes, errors = run(bench, PipelineSettings(prestage))
+def test_ten_proofs_and_no_failed_allocation(kind, prestage):
+    bench = bench_of(kind, room_for_one(kind))
+    outcomes, errors = run(bench, settings_of(prestage))
     assert errors == []
     key = VerificationKey.read(ITEM.path("verification_key.json"))
     assert len(outcomes) == PARTITIONS
