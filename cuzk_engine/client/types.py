@@ -169,8 +169,9 @@ class PlanChoice:
 @dataclass(frozen=True, slots=True)
 class MemoryPlanInfo:
     """What a circuit's partitions need on a device. ``peak`` and ``by_purpose``: of one partition in the way that was
-    chosen; ``stages``: stage → purpose → bytes; ``free``: what of ``capacity`` is not in use or could be given back;
-    ``chosen``: index into ``choices``, -1 where none fits."""
+    chosen; ``stages``: stage → purpose → bytes; ``free``: what of ``capacity`` the engine may have at present, what its
+    partitions use included: the rest is other programs' or a margin; ``chosen``: index into ``choices``, -1 where none
+    fits."""
 
     device: str
     capacity: int

@@ -504,11 +504,8 @@ class Supervisor:
         for device in self.devices:
             if device.is_ready and device.info.get("kind") == "cpu":
                 used = self.hub.memory(device.id)
-                pids = [os.getpid(), *(other.pid for other in self.devices if other.pid)]
                 sampler = self._samplers.setdefault(device.id, HostSampler())
-                self._pending.samples.append(
-                    sampler.sample(device.id, used=used, capacity=device.info.get("capacity"), own_pids=pids)
-                )
+                self._pending.samples.append(sampler.sample(device.id, used=used, capacity=device.info.get("capacity")))
 
     def _keep_house(self) -> None:
         self._log.tick()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from cuzk_engine.diagnosis.gaps import Idleness, idle_set
 from cuzk_engine.diagnosis.intervals import clipped, intersection, total
 from cuzk_engine.diagnosis.queue import Queue
-from cuzk_engine.diagnosis.remedies import Idle, Situation, applies, remedies
+from cuzk_engine.diagnosis.remedies import Idle, Situation, remedies
 from cuzk_engine.diagnosis.table import SpanTable
 from cuzk_engine.diagnosis.words import kind_words, ms, percent, short
 from cuzk_engine.events import Cause, Finding, Gap, Holding, Incident, Kind, Lane, Remedy
@@ -56,13 +56,15 @@ def find(
         idle = measure(gaps, spans, idle_ns, queue or Queue())
         changes = remedies(Cause(cause), idle, situation)
         title = f"{_TITLES[Cause(cause)]}: {percent(took / window)} of the time"
-        lines = _evidence(Cause(cause), gaps, idle, idle_ns, changes)
+        lines = _evidence(Cause(cause), gaps, idle, idle_ns)
+        advice = None if changes else _advice(Cause(cause), situation)
+        lines += (advice,) if advice else ()
         found.append(Finding(end, situation.device, cause, title, lines, start, end, changes))
     return found
 
 
-def of_incident(incident: Incident, situation: Situation) -> Finding:
-    """Who held what, which request failed, and the smallest change that would have fitted."""
+def of_incident(incident: Incident) -> Finding:
+    """Who held what, which request failed, and what would have fitted then, whatever is set by now."""
     picture = incident.picture
     lines: list[str] = []
     if incident.requested is not None:
@@ -71,7 +73,6 @@ def of_incident(incident: Incident, situation: Situation) -> Finding:
         capacity = f" of {format_size(picture.capacity)}" if picture else ""
         free = f", {format_size(incident.free)}{capacity} were free" if incident.free is not None else ""
         lines.append(f"{format_size(incident.requested)}{purpose} were asked for{by}{free}")
-    changes: tuple[Remedy, ...] = ()
     since = incident.time_ns
     if picture is not None:
         since = min(picture.since_ns or incident.time_ns, incident.time_ns)
@@ -83,7 +84,6 @@ def of_incident(incident: Incident, situation: Situation) -> Finding:
                 for other in picture.others
             ]
             lines.append(f"other programs: {', '.join(others)}")
-        changes = tuple(change for change in picture.remedies if _still_applies(change, situation))
     return Finding(
         incident.time_ns,
         incident.device,
@@ -92,7 +92,7 @@ def of_incident(incident: Incident, situation: Situation) -> Finding:
         tuple(lines),
         since,
         incident.time_ns,
-        changes,
+        picture.remedies if picture else (),
     )
 
 
@@ -114,9 +114,7 @@ def measure(gaps: Sequence[Gap], spans: SpanTable, idle_ns: int, queue: Queue) -
     )
 
 
-def _evidence(
-    cause: Cause, gaps: Sequence[Gap], idle: Idle, idle_ns: int, changes: Iterable[Remedy]
-) -> tuple[str, ...]:
+def _evidence(cause: Cause, gaps: Sequence[Gap], idle: Idle, idle_ns: int) -> tuple[str, ...]:
     took = sum(gap.end_ns - gap.start_ns for gap in gaps)
     longest = max(gaps, key=lambda gap: gap.end_ns - gap.start_ns)
     count = f"{len(gaps):,} gaps" if len(gaps) != 1 else "1 gap"
@@ -131,9 +129,14 @@ def _evidence(
     if cause is Cause.HOST_STARVED and idle.with_work < 0.5 * idle.share:
         alone = percent(1 - idle.with_work / idle.share)
         lines.append(f"for {alone} of it no other job waited: two or more proofs at a time fill such gaps")
-    if not list(changes) and cause in _ADVICE:
-        lines.append(_ADVICE[cause])
     return tuple(lines)
+
+
+def _advice(cause: Cause, situation: Situation) -> str | None:
+    """What to do where no setting helps."""
+    if cause is Cause.PAGEABLE_UPLOAD and situation.changed:
+        return None  # the memory may have been pageable because pre-staging was off
+    return _ADVICE.get(cause)
 
 
 def _held(what: str, holdings: Sequence[Holding]) -> str:
@@ -146,10 +149,6 @@ def _held(what: str, holdings: Sequence[Holding]) -> str:
         owner += [f"job {short(row.job)}"] if row.job else []
         words.append(f"{row.purpose} {format_size(row.bytes)}" + (f" ({', '.join(owner)})" if owner else ""))
     return f"{what}: {', '.join(words)}"
-
-
-def _still_applies(change: Remedy, situation: Situation) -> bool:
-    return applies(change, situation) if situation.settings else True
 
 
 def remedy_words(remedy: Remedy) -> str:

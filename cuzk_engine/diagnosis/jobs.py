@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from cuzk_engine.client.types import JobInfo, JobState
@@ -27,8 +28,8 @@ class JobTable:
         """``wall_offset_ns``: the wall clock minus the events' clock."""
         self.is_known = True
         for job in jobs:
-            self._jobs.pop(job.id, None)  # to the end: the most lately changed
-            self._jobs[job.id] = times_of(job, wall_offset_ns)
+            before = self._jobs.pop(job.id, None)  # to the end: the most lately changed
+            self._jobs[job.id] = _with_past(before, times_of(job, wall_offset_ns), job, wall_offset_ns)
         if len(self._jobs) > self._most:
             ended = [job for job, times in self._jobs.items() if times.finished is not None]
             self._drop(ended[: len(self._jobs) - self._most])
@@ -56,6 +57,16 @@ class JobTable:
     def _drop(self, jobs: Iterable[str]) -> None:
         for job in jobs:
             self._last_end = max(self._last_end, self._jobs.pop(job).finished or 0)
+
+
+def _with_past(before: JobTimes | None, now: JobTimes, job: JobInfo, wall_offset_ns: int) -> JobTimes:
+    """A job's present state does not tell how long its partitions waited."""
+    if before is None or now.started is None or now.partitions_left:
+        return now
+    taken = before.taken
+    if taken is None and before.partitions_left:
+        taken = job.last_activity_unix_ns - wall_offset_ns
+    return replace(now, taken=taken)
 
 
 def times_of(job: JobInfo, wall_offset_ns: int) -> JobTimes:

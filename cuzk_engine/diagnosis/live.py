@@ -5,13 +5,14 @@ it was told of. Idle time that no kernel has ended yet is told in steps while no
 under way. Not thread-safe: its owner's thread feeds and asks.
 
 A finding takes the place of the earlier one of its device and cause; one that is not told again for longer than
-``REPEAT_NS`` is over. Findings of incidents stay.
+``REPEAT_NS`` is over. After a change of settings findings begin anew: what was before it says nothing of what is set.
+Findings of incidents stay.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -79,13 +80,14 @@ class LiveDiagnosis:
         for name, device in self._devices.items():
             if now_ns >= device.next_look:
                 device.next_look = now_ns + LOOK_NS
+                device.see_settings(self._situation(name).settings, now_ns)
                 found.gaps += device.look(now_ns, self._jobs)
             if now_ns >= device.next_findings:
                 device.next_findings = now_ns + FINDINGS_NS
                 self._jobs.forget(now_ns - 2 * WINDOW_NS)
                 found.findings += device.findings(now_ns, self._jobs, self._situation(name))
         for incident in self._incidents:
-            found.findings.append(of_incident(incident, self._situation(incident.device)))
+            found.findings.append(of_incident(incident))
         self._incidents = []
         if len(self.names.texts) > _MOST_NAMES:
             self.names = Names()
@@ -111,9 +113,16 @@ class _Device:
         self._gaps: deque[Gap] = deque(maxlen=MOST_GAPS)
         self._short: deque[tuple[int, int]] = deque(maxlen=MOST_GAPS)  # (until, idle time too short to be a gap)
         self._said: dict[str, tuple[Finding, float]] = {}
+        self._settings: Mapping[str, str] | None = None
+        self._changed_ns = 0  # when they changed last
 
     def add(self, spans: SpanTable) -> None:
         self._new.append(spans)
+
+    def see_settings(self, settings: Mapping[str, str], now_ns: int) -> None:
+        if self._settings is not None and settings != self._settings:
+            self._changed_ns, self._said = now_ns, {}
+        self._settings = settings
 
     def rename(self, names: Names) -> None:
         self._names = names
@@ -149,7 +158,7 @@ class _Device:
     def findings(self, now_ns: int, jobs: JobTable, situation: Situation) -> list[Finding]:
         """Of the last minute, those that are new, changed, or have not been told for a while."""
         end = self._sure_until
-        start = max(self._first or 0, end - WINDOW_NS)
+        start = max(self._first or 0, end - WINDOW_NS, self._changed_ns)
         gaps = [gap for gap in self._gaps if gap.start_ns >= start]
         if end - start < SETTLE_NS or end < now_ns - WINDOW_NS:
             return []

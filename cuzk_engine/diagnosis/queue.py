@@ -14,13 +14,15 @@ FOREVER: Final = 2**62
 @dataclass(frozen=True, slots=True)
 class JobTimes:
     """Monotonic nanoseconds; ``started`` and ``finished`` None where that has not happened. ``device`` "" until it
-    runs; ``partitions_left``: how many have not been taken by a worker."""
+    runs; ``partitions_left``: how many have not been taken by a worker; ``taken``: when the last one was, None where it
+    is the one that was taken at ``started``."""
 
     submitted: int
     started: int | None
     finished: int | None
     device: str = ""
     partitions_left: int = 0
+    taken: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,8 @@ class Queue:
         for job in jobs:
             finished = FOREVER if job.finished is None else job.finished
             started = finished if job.started is None else job.started
-            wait.append((job.submitted, finished if job.partitions_left else min(started, finished)))
+            taken = started if job.taken is None else max(job.taken, started)
+            wait.append((job.submitted, finished if job.partitions_left else min(taken, finished)))
             if job.started is not None and job.device == device:
                 run.append((job.started, finished))
         return cls(_set(wait), _set(run), True)

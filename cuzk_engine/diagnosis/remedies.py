@@ -20,6 +20,7 @@ RESIDENCY: Final = "srs.residency"
 WORKERS: Final = "gpus.gpu_workers_per_device"
 ARENA: Final = "cpu.arena"
 MOST_WORKERS: Final = 8
+LEAST_GAIN: Final = 0.02  # of the idle time: less is not worth a change
 MIB: Final = 1 << 20
 PINNED_SPEED: Final = 4  # a page-locked copy takes at most this part of a pageable one's time
 
@@ -30,13 +31,15 @@ Admits = Callable[[str, str], bool]
 @dataclass(frozen=True, slots=True)
 class Situation:
     """How a device ran: what may be changed, and what would help. ``settings``: key → text, with the workers of this
-    device; empty where nothing is known of them. ``is_card``: a GPU."""
+    device; empty where nothing is known of them. ``is_card``: a GPU. ``changed``: they were others for a part of
+    the time, and do not explain all of it."""
 
     device: str
     is_card: bool
     settings: Mapping[str, str] = field(default_factory=dict)
     inert: frozenset[str] = frozenset()
     admits: Admits = lambda key, value: True
+    changed: bool = False
 
     @property
     def workers(self) -> int:
@@ -67,6 +70,7 @@ def remedies(cause: Cause, idle: Idle, situation: Situation) -> tuple[Remedy, ..
     if rule is None or not situation.settings:
         return ()
     found = [remedy for remedy in rule(idle, situation) if applies(remedy, situation)]
+    found = [remedy for remedy in found if remedy.gain is None or remedy.gain >= LEAST_GAIN]
     return tuple(sorted(found, key=lambda remedy: -1.0 if remedy.gain is None else remedy.gain, reverse=True))
 
 
@@ -130,8 +134,9 @@ def _host_starved(idle: Idle, situation: Situation) -> list[Remedy]:
         text = "one more worker prepares partitions"
         found += _more_workers(idle.with_work / situation.workers, situation, text)
     evaluation = idle.of(Kind.EVALUATE)
-    # A card evaluates by itself wherever it can: "auto" that evaluated on the host had a key without matrices.
-    if evaluation > 0 and not (situation.is_card and situation.is_set(EVALUATE, "auto")):
+    # A card evaluates by itself wherever it can: "auto" that evaluated on the host had a key without matrices. The CPU
+    # would do the same work on the same cores, only under the lock.
+    if evaluation > 0 and situation.is_card and not situation.is_set(EVALUATE, "auto"):
         text = "the device multiplies the matrices itself, and only the witness travels"
         found.append(Remedy(EVALUATE, "device", text, gain=evaluation))
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -15,6 +15,7 @@ from cuzk_engine.diagnosis.queue import Queue
 from cuzk_engine.diagnosis.remedies import Situation
 from cuzk_engine.diagnosis.shares import PHASES, PartitionTimes, Shares, Transfer, partitions, shares, transfers
 from cuzk_engine.diagnosis.table import SpanTable
+from cuzk_engine.diagnosis.words import ms
 from cuzk_engine.events import Cause, Finding, Incident, Sample
 
 WHOLE: Final = "whole"
@@ -95,11 +96,25 @@ def summarise(
         samples=[sample for sample in samples if sample.device == device],
     )
     findings = find(found, own, start, end, situation, queue)
-    findings += [
-        of_incident(one, situation) for one in incidents if one.device == device and start <= one.time_ns <= end
-    ]
+    findings += _of_incidents([one for one in incidents if one.device == device and start <= one.time_ns <= end])
     whole = [part for part in partitions(own) if part.start >= start and part.end <= end and part.kernels]
     return Summary(device, start, end, shares(own, start, end), found, spreads(whole), transfers(inside), findings)
+
+
+def _of_incidents(incidents: Sequence[Incident]) -> list[Finding]:
+    """One finding for those that tell the same, with the evidence of the first."""
+    groups: dict[tuple[object, ...], list[Finding]] = {}
+    for incident in incidents:
+        finding = of_incident(incident)
+        changes = tuple((remedy.key, remedy.value) for remedy in finding.remedies)
+        groups.setdefault((finding.kind, finding.title, changes), []).append(finding)
+    found = []
+    for first, *more in groups.values():
+        again = (
+            f"{len(more):,} more like this one, the last {ms(more[-1].time_ns - first.time_ns)} later" if more else ""
+        )
+        found.append(replace(first, evidence=(*first.evidence, again)) if again else first)
+    return found
 
 
 def spreads(rows: Sequence[PartitionTimes]) -> dict[str, Spread]:

@@ -43,8 +43,8 @@ class Choice:
 @dataclass(frozen=True, slots=True)
 class PlanReport:
     """``peak``, ``by_purpose`` and ``stages`` (stage → purpose → bytes): of one partition in the mode that was chosen,
-    the smallest where none fits; ``free``: what of ``capacity`` is not in use or could be given back; ``chosen``: index
-    into ``choices``, -1 where none fits."""
+    the smallest where none fits; ``free``: what of ``capacity`` the engine may have at present, what its partitions use
+    included: the rest is other programs' or a margin; ``chosen``: index into ``choices``, -1 where none fits."""
 
     device: str
     capacity: int
@@ -124,12 +124,12 @@ def plan_report(device: Device, work: Work, settings: PipelineSettings, workers:
     }
     return PlanReport(
         device=device.info.id,
-        capacity=room.capacity,
+        capacity=max(device.info.capacity, room.capacity),
         peak=plan.peak + context,
         fits=choices[chosen].fits,
         by_purpose={str(purpose): nbytes for purpose, nbytes in plan.by_purpose.items()} | resident,
         total=choices[chosen].total,
-        free=max(0, room.capacity - room.used + room.idle),
+        free=room.capacity,
         others=room.others,
         workers=workers,
         stages=stages,

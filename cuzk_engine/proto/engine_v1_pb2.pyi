@@ -1640,7 +1640,7 @@ class MemoryPlan(_message.Message):
     fits: _builtins.bool
     total: _builtins.int
     free: _builtins.int
-    """of the capacity, what is not in use or could be given back"""
+    """of the capacity, what the engine may have at present, in use by it or not"""
     others: _builtins.int
     workers: _builtins.int
     chosen: _builtins.int

@@ -81,7 +81,8 @@ class Contents:
             settings[WORKERS] = str(described.workers)
         inert = frozenset(described.inert_settings) if described is not None else frozenset()
         is_card = device != "cpu" if described is None else described.kind != "cpu"
-        return Situation(device, is_card, settings, inert)
+        changed = any(mark.kind == "setting" for mark in self.marks)
+        return Situation(device, is_card, settings, inert, changed=changed)
 
     def summary(self, device: str) -> Summary:
         return summarise(

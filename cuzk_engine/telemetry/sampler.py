@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import psutil
 
@@ -11,40 +11,22 @@ from cuzk_engine.events import Sample
 
 
 class HostSampler:
-    """Readings for the CPU device: the machine's utilisation, and the memory that programs other than the engine
-    use.
-    """
+    """Readings for the CPU device. Its memory limit is the engine's own account, so that no other program uses it."""
 
     def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self._clock = clock
         self._times: tuple[float, float] | None = None  # busy and total seconds at the last reading
 
-    def sample(self, device: str, *, used: int | None, capacity: int | None, own_pids: Iterable[int]) -> Sample:
-        """``used``: bytes of the device's ledger; ``own_pids``: the engine's processes, whose memory is not
-        another's.
-        """
+    def sample(self, device: str, *, used: int | None, capacity: int | None) -> Sample:
+        """``used``: bytes of the device's ledger."""
         return Sample(
             time_ns=self._clock(),
             device=device,
             memory_used=used,
             memory_capacity=capacity,
-            memory_other=self._other(own_pids),
             utilisation=self._utilisation(),
             clock=_clock_mhz(),
         )
-
-    def _other(self, own_pids: Iterable[int]) -> int | None:
-        try:
-            memory = psutil.virtual_memory()
-            own = 0
-            for pid in own_pids:
-                try:
-                    own += _private_bytes(pid)
-                except psutil.Error:
-                    continue
-            return max(0, memory.total - memory.available - own)
-        except (psutil.Error, OSError):
-            return None
 
     def _utilisation(self) -> float | None:
         """Share of all cores' time since the last reading; None the first time."""
@@ -60,12 +42,6 @@ class HostSampler:
         if before is None or total <= before[1]:
             return None
         return min(1.0, max(0.0, (busy - before[0]) / (total - before[1])))
-
-
-def _private_bytes(pid: int) -> int:
-    """Resident memory without pages that are mapped from files, since those can be dropped at any time."""
-    info = psutil.Process(pid).memory_info()
-    return int(info.rss) - int(getattr(info, "shared", 0))
 
 
 def _clock_mhz() -> float | None:

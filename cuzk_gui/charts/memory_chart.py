@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from PySide6.QtCore import QPointF, QRectF, Qt
-from PySide6.QtGui import QBrush, QColor, QPainter, QPen, QPolygonF
+from PySide6.QtGui import QBrush, QColor, QFontMetricsF, QPainter, QPen, QPolygonF
 
 from cuzk_gui.charts.bands import Bands, Levels
 from cuzk_gui.charts.chart import Chart, LegendEntry, Row, swatch, tooltip
@@ -193,7 +193,7 @@ class MemoryChart(Chart):
         self.batch.fill(painter, brush, x0[keep], upper[keep], x1[keep], lower[keep])
 
     def _plan(self, painter: QPainter, area: Area) -> None:
-        """What all workers together are planned to need."""
+        """What all workers together are planned to need; said at the right end where the capacity is said close by."""
         plan = self.scene.plan
         if not plan or plan > self._scale_end:
             return
@@ -201,7 +201,11 @@ class MemoryChart(Chart):
         painter.setPen(dashed(self.scene.colours.muted))
         painter.drawLine(QPointF(0, y), QPointF(area.width, y))
         painter.setFont(ui_font(11))
-        painter.drawText(QPointF(6, y - 4 if y > 16 else y + 13), f"plan: all workers at once {words.size(plan)}")
+        text = f"plan: all workers at once {words.size(plan)}"
+        capacity = self.scene.capacity or 0
+        is_close = plan <= capacity <= self._scale_end and y - float(self._y(area, np.float64(capacity))) < 34
+        left = area.width - QFontMetricsF(painter.font()).horizontalAdvance(text) - 8 if is_close else 6.0
+        self._say(painter, QPointF(left, y - 4 if y > 16 and not is_close else y + 14), text)
 
     def _capacity(self, painter: QPainter, area: Area, capacity: int | None, others: int) -> None:
         """``others``: bytes of other processes, where they are not drawn."""
@@ -221,7 +225,16 @@ class MemoryChart(Chart):
             painter.drawPolyline(QPolygonF([QPointF(a, b) for a, b in zip(x, height, strict=True)]))
         painter.setPen(QPen(QColor(colours.bad), 1.5))
         painter.drawLine(QPointF(0, y), QPointF(area.width, y))
-        painter.drawText(QPointF(6, y - 4 if y > 16 else y + 13), text)
+        self._say(painter, QPointF(6, y - 4 if y > 16 else y + 14), text)
+
+    def _say(self, painter: QPainter, base: QPointF, text: str) -> None:
+        """Text with the panel's colour behind it, so that it can be read on bars."""
+        metrics = QFontMetricsF(painter.font())
+        ground = QColor(self.scene.colours.panel)
+        ground.setAlphaF(0.82)
+        wide = metrics.horizontalAdvance(text)
+        painter.fillRect(QRectF(base.x() - 3, base.y() - metrics.ascent(), wide + 6, metrics.height() + 1), ground)
+        painter.drawText(base, text)
 
     def describe(self, position: QPointF, area: Area) -> str | None:
         timeline = self.scene.timeline

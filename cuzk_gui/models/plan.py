@@ -17,8 +17,8 @@ NO_CIRCUIT: Final = "no circuit yet: register one, or prove, to see what it need
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A piece of the bar. ``name``: a purpose, or "workers" (what the other workers need), "reserve" (in use already,
-    or the margin), "processes". ``bytes`` of it."""
+    """A piece of the bar. ``name``: a purpose, or "workers" (what the other workers need), "reserve" (kept as a
+    margin), "processes". ``bytes`` of it."""
 
     name: str
     bytes: int
@@ -69,8 +69,9 @@ def bar(plan: MemoryPlanInfo) -> PlanBar:
     more = max(0, plan.total - plan.peak)
     if more:
         own.append(Part("workers", more))
-    others = max(0, plan.others or 0)
-    reserve = max(0, plan.capacity - plan.free - others)
+    held = max(0, plan.capacity - plan.free)
+    others = min(max(0, plan.others or 0), held)  # the others' memory may be more: the capacity is without it
+    reserve = held - others
     taken = [Part(name, amount) for name, amount in (("reserve", reserve), ("processes", others)) if amount]
     return PlanBar(tuple(own), tuple(taken), plan.capacity)
 

@@ -132,15 +132,15 @@ class FindingsPanel(QFrame):
     def show_session(self, session: Session, device: str) -> None:
         """Takes the cards anew; those that stay are only given their texts."""
         self._now_ns = session.latest_ns
-        incidents = [r for r in session.incidents.records if r.incident.device in ("", device)][-_MOST_INCIDENTS:]
-        told = {r.incident.kind for r in incidents}
+        incidents = _alike([r for r in session.incidents.records if r.incident.device in ("", device)])
+        told = {records[-1].incident.kind for records in incidents}
         since = 0 if session.recorded else session.latest_ns - model.STALE_NS
         self._applied = {k: at for k, at in self._applied.items() if session.latest_ns - at < _KEPT_NS}
         found = [f for f in session.findings.of(device, since, self._applied) if f.kind not in told]
-        order = [("incident", str(r.number)) for r in reversed(incidents)] + [(f.device, f.kind) for f in found]
+        order = [("incident", str(records[0].number)) for records in incidents] + [(f.device, f.kind) for f in found]
         self._arrange(order)
-        for record in incidents:
-            self._show_incident(self.cards["incident", str(record.number)], session, record)
+        for records in incidents:
+            self._show_incidents(self.cards["incident", str(records[0].number)], session, records)
         for finding in found:
             self._show_finding(self.cards[finding.device, finding.kind], session, finding, device)
         self._empty.setVisible(not order)
@@ -179,10 +179,18 @@ class FindingsPanel(QFrame):
         self._list.addStretch(1)
         self._order = order
 
-    def _show_incident(self, card: Card, session: Session, record: Record) -> None:
-        incident = record.incident
-        clock = words.clock(incident.time_ns + session.wall_offset_ns).partition(".")[0]
-        card.say(f"{incident_words.title(incident)}, {clock}", incident_words.headline(incident))
+    def _show_incidents(self, card: Card, session: Session, records: Sequence[Record]) -> None:
+        """Of those that are alike the first is shown."""
+        incident = records[0].incident
+        first, last = (
+            words.clock(r.incident.time_ns + session.wall_offset_ns).partition(".")[0] for r in _ends(records)
+        )
+        when = first if len(records) == 1 else f"{len(records):,} times, {first}"
+        when += f" to {last}" if last != first else ""
+        remedies = incident.picture.remedies if incident.picture else ()
+        done = [r for r in remedies if model.remedy_state(r, session, incident.device).done]
+        cured = f"Since changed: {model.setting_text(session, done[0].key, done[0].value)}" if done else ""
+        card.say(f"{incident_words.title(incident)}, {when}", incident_words.headline(incident), reason=cured)
         card.show_state(RemedyState("Show who held what" if incident.picture else "Show", True))
 
     def _show_finding(self, card: Card, session: Session, finding: Finding, device: str) -> None:
@@ -201,6 +209,7 @@ class FindingsPanel(QFrame):
         gain = "" if state.done else model.gain_text(remedy.gain)
         what = _sentences([remedy.text]) or model.setting_text(session, remedy.key, remedy.value, remedy.device)
         if state.done:
+            card.set_tone("good")
             gain = self._since(session, finding, key)
         card.say(title, body, what, gain, state.reason)
         card.show_state(state)
@@ -235,6 +244,21 @@ class FindingsPanel(QFrame):
             self.incident_asked.emit(int(key[1]))
         elif (finding := self._finding_of.get(key)) is not None:
             self.finding_chosen.emit(finding)
+
+
+def _alike(records: Sequence[Record]) -> list[list[Record]]:
+    """Those that failed in the same way under the same settings together; the group of the newest first."""
+    groups: dict[tuple[object, ...], list[Record]] = {}
+    for record in records:
+        incident, picture = record.incident, record.incident.picture
+        asked = (picture.purpose, picture.settings) if picture else incident.message
+        key = (incident.kind, incident.device, asked)
+        groups[key] = [*groups.pop(key, []), record]
+    return list(reversed(groups.values()))[:_MOST_INCIDENTS]
+
+
+def _ends(records: Sequence[Record]) -> tuple[Record, Record]:
+    return records[0], records[-1]
 
 
 def _sentences(texts: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from cuzk_gui.models.process import Tone
 from cuzk_gui.theme import Theme
 from cuzk_gui.widgets.controls import ElidedLabel, label, set_role
 
-_NAMES = {"workers": "the other workers", "reserve": "in use, or kept as a margin", "processes": "other processes"}
+_NAMES = {"workers": "the other workers", "reserve": "kept as a margin", "processes": "other processes"}
 
 
 class PlanBar(QWidget):

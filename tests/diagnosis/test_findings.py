@@ -8,6 +8,7 @@ from cuzk_engine.client.types import MemoryPlanInfo, PlanChoice
 from cuzk_engine.diagnosis.findings import find, of_incident, remedy_words
 from cuzk_engine.diagnosis.remedies import Situation
 from cuzk_engine.diagnosis.room import admitted_by
+from cuzk_engine.diagnosis.summary import summarise
 from cuzk_engine.events import Cause, Finding, Holding, Incident, Kind, OtherProcess, Picture, Remedy
 from tests.diagnosis.story import MS, Story
 
@@ -77,6 +78,9 @@ def test_pageable_uploads() -> None:
     assert offered(story, Setup(workers=2, prestage="locked")) == {}
     (found,) = findings(story, Setup(workers=2, prestage="ahead"))
     assert "ulimit -l" in found.evidence[-1]
+    situation = replace(Setup(workers=2, prestage="ahead").situation("cuda:0"), changed=True)  # it was off before
+    (found,) = find(story.idleness(), story.table, 0, 100 * MS, situation, story.queue)
+    assert not any("ulimit" in line for line in found.evidence)
 
 
 def test_on_the_cpu_one_worker_cannot_upload_ahead_of_itself() -> None:
@@ -98,8 +102,9 @@ def test_host_starved() -> None:
     assert offered(starved(Story()), Setup(workers=8, evaluate="device")) == {}
     assert offered(starved(Story()), Setup(workers=8, evaluate="auto")) == {}  # the key has no matrices
     assert offered(starved(Story(), Kind.READ_WITNESS), Setup()) == {WORKERS: "2"}
-    assert offered(starved(Story("cpu")), Setup(workers=2)) == {"pipeline.evaluate": "device"}
-    assert offered(starved(Story("cpu")), Setup(evaluate="auto")) == {WORKERS: "2", "pipeline.evaluate": "device"}
+    # For the CPU, host and device are the same cores.
+    assert offered(starved(Story("cpu")), Setup(workers=2)) == {}
+    assert offered(starved(Story("cpu")), Setup()) == {WORKERS: "2"}
 
 
 def test_a_second_worker_helps_only_where_a_job_waits() -> None:
@@ -219,7 +224,7 @@ def test_an_incident_says_who_held_what() -> None:
         40 * MS,
     )
     incident = Incident(50 * MS, "cuda:0", "out-of-memory", "job", "out of memory", 4 * GIB, 2 * GIB, picture)
-    found = of_incident(incident, Setup(workers=2).situation("cuda:0"))
+    found = of_incident(incident)
     assert (found.kind, found.title, found.start_ns, found.end_ns) == (
         "out-of-memory",
         "out of memory",
@@ -232,10 +237,23 @@ def test_an_incident_says_who_held_what() -> None:
         "held on the host: abc 1 GiB (worker 0, job x)",
         "other programs: python (pid 77) 2 GiB, a program that is not visible here (pid 78)",
     )
-    assert found.remedies == (change,)
+    assert found.remedies == (change, already)  # what would have fitted then, also where it is set by now
 
 
 def test_an_incident_without_a_picture() -> None:
     incident = Incident(50, "cpu", "worker-died", "", "the device process ended")
-    found = of_incident(incident, Setup().situation("cpu"))
+    found = of_incident(incident)
     assert (found.title, found.evidence, found.remedies) == ("the device process ended", (), ())
+
+
+def test_incidents_that_tell_the_same_are_one_finding_of_a_summary() -> None:
+    picture = Picture(16 * GIB, 2 * GIB, remedies=(Remedy("pipeline.prestage", "locked", "inside the lock"),))
+    incidents = [
+        Incident(n * MS, "cpu", "out-of-memory", f"job {n}", "out of memory", 4, 2, picture) for n in (1, 3, 8)
+    ]
+    incidents.append(Incident(9 * MS, "cpu", "out-of-memory", "job 9", "out of memory: the rest", 4, 2, picture))
+    story = Story("cpu").kernel(0, 100)
+    found = summarise(story.table, 0, 100 * MS, device="cpu", incidents=incidents).findings
+    assert [finding.title for finding in found] == ["out of memory", "out of memory: the rest"]
+    assert found[0].evidence[-1] == "2 more like this one, the last 7.00 ms later"
+    assert [remedy.value for remedy in found[0].remedies] == ["locked"]

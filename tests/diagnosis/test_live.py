@@ -139,6 +139,21 @@ def test_findings_come_when_they_change() -> None:
     assert findings[-1].end_ns - findings[-1].start_ns <= 60 * S
 
 
+def test_findings_begin_anew_after_a_change_of_settings() -> None:
+    settings = dict(SETTINGS)
+    engine = Engine()
+    engine.diagnosis = LiveDiagnosis(lambda device: Situation(device, True, dict(settings)))
+    before = engine.run(busy_engine(20), 22).findings
+    assert {remedy.key for remedy in before[-1].remedies} >= {"gpus.gpu_workers_per_device"}
+    engine.told = EventBatch.empty()
+    settings["pipeline.evaluate"] = "device"
+    later = [span for span in busy_engine(40) if span.start_ns >= 25 * S]
+    after = Engine.run(engine, later, 42).findings
+    assert after
+    assert all(finding.start_ns >= 22 * S for finding in after)
+    assert all(remedy.key != "pipeline.evaluate" for finding in after for remedy in finding.remedies)
+
+
 def test_findings_of_an_incident_come_at_once() -> None:
     diagnosis = LiveDiagnosis(situation)
     incident = Incident(5 * S, GPU, "out-of-memory", "a", "out of memory", 10, 5)

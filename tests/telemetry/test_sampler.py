@@ -1,5 +1,3 @@
-import os
-
 import psutil
 import pytest
 
@@ -8,11 +6,10 @@ from cuzk_engine.telemetry.sampler import HostSampler
 
 def test_readings_of_this_machine() -> None:
     sampler = HostSampler()
-    first = sampler.sample("cpu", used=5, capacity=100, own_pids=[os.getpid()])
+    first = sampler.sample("cpu", used=5, capacity=100)
     assert (first.memory_used, first.memory_capacity, first.utilisation) == (5, 100, None)
-    assert first.memory_other is not None
-    assert 0 <= first.memory_other <= psutil.virtual_memory().total
-    while (second := sampler.sample("cpu", used=5, capacity=100, own_pids=[])).utilisation is None:
+    assert first.memory_other is None  # others do not use the CPU device's account
+    while (second := sampler.sample("cpu", used=5, capacity=100)).utilisation is None:
         pass  # the system counts in hundredths of a second
     assert 0 <= second.utilisation <= 1
     assert second.time_ns > first.time_ns
@@ -22,7 +19,7 @@ def test_what_cannot_be_read_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise OSError("no /proc here")
 
-    for name in ("virtual_memory", "cpu_times", "cpu_freq"):
+    for name in ("cpu_times", "cpu_freq"):
         monkeypatch.setattr(psutil, name, fail)
-    sample = HostSampler().sample("cpu", used=None, capacity=None, own_pids=[999999])
-    assert sample.memory_used is sample.memory_other is sample.utilisation is sample.clock is sample.power is None
+    sample = HostSampler().sample("cpu", used=None, capacity=None)
+    assert sample.memory_used is sample.utilisation is sample.clock is sample.power is None
