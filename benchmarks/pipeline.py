@@ -305,7 +305,7 @@ def rows(bases: list[str], axes: list[str]) -> Iterator[tuple[Arrangement, bool]
                 yield changed, False
 
 
-def table(bench: Bench, args: argparse.Namespace) -> list[Figures]:
+def table(bench: Bench, args: argparse.Namespace, copy_rate: float | None) -> list[Figures]:
     """Prints the rows as they come."""
     watch, done, skipped = GilWatch(), [], []
     previous: Arrangement | None = None
@@ -330,8 +330,9 @@ def table(bench: Bench, args: argparse.Namespace) -> list[Figures]:
             done.append(figures)
             print(row(figures), flush=True)
             if args.json is not None:
+                facts = {"key": str(args.key), "device": bench.device.info.name, "pinned_copy": copy_rate}
                 with args.json.open("a") as out:
-                    print(json.dumps({"key": str(args.key), **asdict(figures), "ratio": figures.ratio}), file=out)
+                    print(json.dumps({**facts, **asdict(figures), "ratio": figures.ratio}), file=out)
     finally:
         watch.stop()
     for one in skipped:
@@ -400,7 +401,7 @@ def main() -> int:
         + ("" if copy_rate is None else f"; a plain pinned copy of 1 GiB: {copy_rate:.1f} GB/s")
     )
     print(f"| {' | '.join(HEADS)} |\n|{'---|' * len(HEADS)}", flush=True)
-    conclude(table(bench, args), copy_rate)
+    conclude(table(bench, args, copy_rate), copy_rate)
     bench.close()
     return 0
 
