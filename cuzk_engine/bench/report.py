@@ -28,7 +28,7 @@ def table(series: Sequence[Series]) -> list[str]:
                 _bytes(each.resident_peak),
             ]
         )
-    tables = [rows, _idle_rows(series), _phase_rows(series)]
+    tables = [_without_empty(rows), _idle_rows(series), _phase_rows(series)]
     return [line for each in tables if len(each[0]) > 1 for line in ("", *_aligned(each))][1:]
 
 
@@ -56,6 +56,12 @@ def _phase_rows(series: Sequence[Series]) -> list[list[str]]:
             [each.variation.name, *(f"{1000 * found[name].median:.1f}" if name in found else "–" for name in names)]
         )
     return rows
+
+
+def _without_empty(rows: list[list[str]]) -> list[list[str]]:
+    """Without the columns that have nothing but a head: a single round has no spread."""
+    kept = [column for column in range(len(rows[0])) if any(row[column] for row in rows[1:])]
+    return [[row[column] for column in kept] for row in rows]
 
 
 def _aligned(rows: list[list[str]]) -> list[str]:

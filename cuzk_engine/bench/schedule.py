@@ -40,8 +40,12 @@ class Load:
     @property
     def rounds(self) -> int:
         """As many as leave each round enough proofs to keep ``concurrency`` of them going for most of it."""
-        enough = 1 if self.concurrency == 1 else TURNS * self.concurrency
-        return max(1, min(MOST_ROUNDS, self.count // enough))
+        return max(1, min(MOST_ROUNDS, self.count // self.enough))
+
+    @property
+    def enough(self) -> int:
+        """Proofs of the smallest round."""
+        return 1 if self.concurrency == 1 else TURNS * self.concurrency
 
     def sizes(self) -> list[int]:
         """Proofs of each round; they differ by at most one."""

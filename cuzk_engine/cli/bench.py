@@ -179,7 +179,7 @@ def _explained(load: Load, notes: list[str]) -> list[str]:
     )
     return [
         "A proof's seconds run from its start by a worker until it is verified; waiting for a worker is not in them.",
-        f"{warm_up} {_rounds(load)} a variation, in turn.",
+        f"{warm_up} {_rounds(load)}",
         "Medians of the rounds: proofs/min; busy, the share of a round in which a kernel ran on the device; idle, the",
         "rest by cause (short: between kernels that follow each other); kernels, the time in which one of a partition",
         "ran. Resident peak: with the mapped key.",
@@ -188,7 +188,9 @@ def _explained(load: Load, notes: list[str]) -> list[str]:
 
 
 def _rounds(load: Load) -> str:
-    return "1 round" if load.rounds == 1 else f"{load.rounds} rounds"
+    if load.rounds > 1:
+        return f"{load.rounds} rounds a variation, in turn."
+    return f"One round a variation; from -c {2 * load.enough} on there are several, in turn, and their spread."
 
 
 def _notes(series: list[Series]) -> list[str]:

@@ -168,3 +168,21 @@ def test_the_table_says_what_is_not_known() -> None:
         "workers=2 250.0 1250.0",
         "as configured – –",
     ]
+
+
+def test_a_single_round_has_no_column_for_its_spread() -> None:
+    single = Series(Variation("a"), series().rounds[:1])
+    head, row, *_ = table([single])
+    assert head.split() == [
+        "s",
+        "a",
+        "proof",
+        "(min–max)",
+        "proofs/min",
+        "%",
+        "busy",
+        "kernels,",
+        "ms",
+        *("device", "peak", "resident", "peak"),
+    ]
+    assert row.split() == ["a", "2.000", "(1.000–3.000)", "30.0", "50.0", "250.0", "1", "MiB", "n/a"]

@@ -73,11 +73,17 @@ def test_the_text_says_what_was_counted(cuzk: Cuzk) -> None:
     assert "2 proofs a variation, 1 at once, on cpu" in result.out
     assert "The first 1 of each variation warmed up and do not count." in result.out
     assert "Note: srs.residency makes no difference on cpu." in result.out
-    assert "1 round" not in result.out
+    assert "2 rounds a variation, in turn." in result.out
     lines = result.out.splitlines()
     tables = [lines[at + 1 : at + 3] for at, line in enumerate(lines) if line.startswith(" " * 14 + "  s a proof")]
     tables += [lines[at + 1 : at + 3] for at, line in enumerate(lines) if line.startswith("median ")]
     assert [[row.split()[0] for row in rows] for rows in tables] == [["residency=host", "residency=auto"]] * 3
+
+
+def test_one_round_says_how_to_get_more(cuzk: Cuzk) -> None:
+    result = cuzk("bench", KEY, WITNESS, "-c", 5, "-j", 2)
+    assert result.code == 0
+    assert "One round a variation; from -c 12 on there are several" in result.out
 
 
 def test_a_profile_is_made(cuzk: Cuzk, cuzk_home: Path) -> None:
