@@ -1,10 +1,11 @@
 """Time of whole proofs on a GPU: key resident, witness page-locked, from the upload to the affine proof.
 
-    python benchmarks/gpu_prove.py KEY.zkey WITNESS.wtns [--device 0] [--runs 7] [--pageable] [--parallel 2] [--modes]
+    python benchmarks/gpu_prove.py KEY.zkey WITNESS.wtns [--device 0] [--runs 7] [--parallel 2] [--spans] [--modes]
 
 The first proof, which loads the key onto the device, is shown apart. Then the median of the runs after two more.
-Reading and checking the witness comes before the clock; every proof is verified, outside the clock. ``--modes`` shows
-the medians of every combination of pre-staging, double buffering, evaluation and residency instead.
+Reading and checking the witness and its copy to page-locked memory come before the clock; every proof is verified,
+outside the clock. ``--modes`` shows the medians of every combination of pre-staging, double buffering, evaluation and
+residency instead.
 """
 
 from __future__ import annotations
@@ -16,33 +17,25 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import cupy
-import numpy as np
-
+from cuzk_engine.devices.arena import host_budget
 from cuzk_engine.devices.base import Owner
 from cuzk_engine.devices.cuda.device import CudaDevice
 from cuzk_engine.devices.cuda.limit import read_limit
+from cuzk_engine.devices.host import HostMemory
 from cuzk_engine.events import Event, Kind, Lane, Span
 from cuzk_engine.formats.wtns import Witness
+from cuzk_engine.key_tiers import KeyTiers
 from cuzk_engine.keys import KeyCache
 from cuzk_engine.paths import cache_dir
 from cuzk_engine.runner import Evaluation, PipelineSettings, Prestage, Residency, Runner
 from cuzk_engine.units import format_size
 
 OUTSIDE = ("load_key", "read_witness", "verify")
-
-
-def page_locked(witness: Witness) -> Witness:
-    """The same with its values in page-locked memory."""
-    raw = witness.raw
-    copy = np.frombuffer(cupy.cuda.alloc_pinned_memory(raw.nbytes), np.uint8, raw.nbytes).reshape(raw.shape)
-    copy[...] = raw
-    return replace(witness, raw=copy)
 
 
 def lane_spans(events: list[Event], lane: str) -> list[Span]:
@@ -105,7 +98,7 @@ def measure(
         del events[:]
         outcome = runner.prove(key, witness, Owner("benchmark", 0, 0), settings)
         inside = {name: ns / 1e6 for name, ns in outcome.phases.items() if name not in OUTSIDE}
-        times.prestage, times.planned = str(outcome.prestage), outcome.peak_bytes
+        times.prestage, times.planned = str(outcome.prestage), max(times.planned, outcome.peak_bytes)
         if run == 0:
             times.first = sum(inside.values())
         if run > 2:
@@ -127,7 +120,6 @@ def main() -> int:
     parser.add_argument("witness", type=Path)
     parser.add_argument("--device", type=int, default=0)
     parser.add_argument("--runs", type=int, default=7)
-    parser.add_argument("--pageable", action="store_true", help="leave the witness in pageable memory")
     parser.add_argument("--parallel", type=int, default=2, help="MSMs under way at a time")
     parser.add_argument("--spans", action="store_true", help="list the spans of the last run")
     parser.add_argument("--modes", action="store_true", help="every combination of the pipeline's settings")
@@ -135,14 +127,14 @@ def main() -> int:
     events: list[Event] = []
     started = time.perf_counter()
     kernels = cache_dir() / "kernels"
-    device = CudaDevice(args.device, kernels, events.append, read_limit(), parallel=args.parallel)
+    host = HostMemory(host_budget().nbytes, events.append, device=f"cuda:{args.device}")
+    device = CudaDevice(args.device, kernels, events.append, read_limit(), host, parallel=args.parallel)
     opened = time.perf_counter() - started
-    runner = Runner(device, KeyCache())
+    runner = Runner(device, KeyCache(tiers=KeyTiers(device, host)))
     started = time.perf_counter()
     key = runner.keys.get(args.key)
     loaded = time.perf_counter() - started
     witness = Witness.open(args.witness)
-    witness = witness if args.pageable else page_locked(witness)
     print(f"{device.info.name}, {key.sizes.curve.title}, domain 2^{key.sizes.log_domain}, {args.key}")
     print(f"device opened in {opened:.2f} s, key loaded and checked in {loaded:.2f} s", flush=True)
     if args.modes:
@@ -152,7 +144,9 @@ def main() -> int:
             words = f"{settings.prestage} {double} evaluate={settings.evaluate} srs={settings.residency}"
             print(f"  {words}: {times.median:.2f} ms, was {times.prestage}", flush=True)
             device.release_residents()
+        runner.release_caches()
         device.close()
+        host.close()
         return 0
     times = measure(runner, args.key, witness, PipelineSettings(), args.runs, events)
     memory = device.memory()
@@ -166,8 +160,12 @@ def main() -> int:
     if args.spans:
         show_spans(events)
     purposes = ", ".join(f"{name} {format_size(nbytes)}" for name, nbytes in memory.by_purpose.items())
-    print(f"peak {format_size(memory.peak)} (planned {format_size(times.planned)}); held: {purposes}")
+    peak = memory.peak - device.context_bytes
+    ratio = times.planned / peak
+    print(f"peak {format_size(peak)}, planned {format_size(times.planned)} ({ratio:.3f} times); held: {purposes}")
+    runner.release_caches()
     device.close()
+    host.close()
     return 0
 
 

@@ -1,18 +1,22 @@
 """What pre-staging, double-buffering, workers, evaluation and residency do to a device: one table.
 
-    python benchmarks/pipeline.py KEY.zkey WITNESS.wtns [--device cuda:0] [--count 100] [--seconds 60]
-        [--workers 1,2,3] [--prestage off,locked,ahead] [--double-buffer on,off] [--evaluate host,device]
-        [--residency host,device] [--json FILE]
+    python benchmarks/pipeline.py KEY.zkey WITNESS.wtns [--device cuda:0] [--base best,reference] [--vary AXIS,…]
+        [--count 100] [--vary-count 24] [--seconds 40] [--budget 200] [--json FILE]
 
-Every combination proves the same witness until ``--count`` partitions are counted (or ``--seconds`` are over), with as
-many threads as workers in this process; the first two partitions of each worker and the last ones are left out. Every
-proof is verified.
+Two arrangements, and from each one axis at a time: the best one (ahead, double buffer, 2 workers, evaluation and key
+on the device) and that of the reference's Phase 8 (off, none, 2 workers, both on the host). As many threads as workers
+prove the same witness in this process until ``--count`` (``--vary-count``) partitions are counted or ``--seconds`` are
+over; the first two partitions of each worker and the last one are left out. Every proof is verified. No row begins
+after ``--budget`` seconds; those that did not are named.
 
     ms          wall time a partition, from the end of the last one left out to the end of the last one counted
-    busy        share of it in which at least one kernel ran (union of the compute lane's spans)
-    ratio       wall time over kernel time (the same union): what a partition costs beside its kernels
-    idle        by cause, milliseconds a partition, of gaps of at least 0.1 ms
-    peak        bytes of the device's ledger, context included, against the plan
+    kernels     time in which at least one kernel ran (union of the compute lane's spans), milliseconds a partition
+    ratio       ms / kernels: what a partition costs beside its kernels
+    busy        share of the wall time in which at least one kernel ran
+    idle        milliseconds a partition by cause, of gaps of at least 0.1 ms; "short" below
+    peak, plan  bytes of the device's ledger at the peak of the row, context included; planned for all workers at once
+    lock        share of the time for which Python's interpreter lock was held
+    uploads     GB/s of each kind of upload while it ran; * from pageable memory
 """
 
 from __future__ import annotations
@@ -20,220 +24,385 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import statistics
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from cuzk_engine.devices.base import CancelToken, Owner
-from cuzk_engine.devices.select import open_device
+from cuzk_engine.bench.meter import Meter
+from cuzk_engine.daemon.gil import GilWatch
+from cuzk_engine.devices.arena import host_budget
+from cuzk_engine.devices.base import CancelToken, Device, Owner
+from cuzk_engine.devices.host import HostMemory
+from cuzk_engine.devices.select import open_device, resolve_name
 from cuzk_engine.diagnosis.gaps import find_gaps
 from cuzk_engine.diagnosis.shares import shares, transfers
 from cuzk_engine.diagnosis.table import SpanTable
-from cuzk_engine.events import Event, Sample, Span
+from cuzk_engine.errors import CuzkError
+from cuzk_engine.events import Event, Lane, Span
+from cuzk_engine.key_tiers import KeyTiers
 from cuzk_engine.keys import KeyCache
+from cuzk_engine.pipeline.modes import Work, loss, modes
+from cuzk_engine.pipeline.report import plan_report
 from cuzk_engine.runner import Evaluation, PipelineSettings, Prestage, Residency, Runner
 from cuzk_engine.units import format_size
 
-_GAP_NS = 100_000
-_AXES = ("residency", "evaluate", "prestage", "double_buffer", "workers")
+_GAP_NS: Final = 100_000
+_LEFT_OUT: Final = 2  # first partitions of each worker
+_COPY_BYTES: Final = 1 << 30
+_COPIES: Final = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """How the partitions of a row run."""
+
+    prestage: str
+    double_buffer: str
+    workers: str
+    evaluate: str
+    residency: str
+
+    def settings(self) -> PipelineSettings:
+        return PipelineSettings(
+            Prestage(self.prestage), self.double_buffer == "on", Evaluation(self.evaluate), Residency(self.residency)
+        )
+
+
+BASES: Final = {
+    "best": Arrangement("ahead", "on", "2", "device", "device"),
+    "reference": Arrangement("off", "off", "2", "host", "host"),
+}
+AXES: Final = {
+    "prestage": ("off", "locked", "ahead"),
+    "double_buffer": ("on", "off"),
+    "workers": ("1", "2", "3"),
+    "evaluate": ("host", "device"),
+    "residency": ("host", "device"),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One row. Milliseconds and bytes."""
+    """One row. Milliseconds, bytes, GB/s. ``degraded``: what partitions gave up because memory was short → how many."""
 
-    workers: int
-    prestage: str
-    double_buffer: bool
-    evaluate: str
-    residency: str
+    arrangement: Arrangement
     counted: int
     ms: float
     kernel_ms: float
     busy: float
     idle: dict[str, float]
-    short_idle: float
-    peak: int
+    peak: int | None
     plan: int
-    staged: dict[str, int]
-    upload_gb_s: dict[str, float]
+    lock: float
+    uploads: dict[str, float]
+    degraded: dict[str, int]
+
+    @property
+    def ratio(self) -> float:
+        return self.ms / self.kernel_ms
 
 
 class Recorder:
-    """An event sink that keeps what the figures need."""
+    """An event sink that keeps a row's spans and the memory's peak."""
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
-        self.samples: list[Sample] = []
+        self.meter = Meter()
+
+    def begin(self) -> None:
+        self.spans = []
+        self.meter.begin()
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Span):
             self.spans.append(event)
-        elif isinstance(event, Sample):
-            self.samples.append(event)
+        else:
+            self.meter(event)
+
+
+class Bench:
+    """A device, a runner as the daemon has it, and one key."""
+
+    def __init__(self, name: str, key: Path, witness: Path) -> None:
+        self._path, self._witness = key, witness
+        self.recorder = Recorder()
+        name = resolve_name(name)
+        self._host = HostMemory(host_budget().nbytes, self.recorder, device=name)
+        self.device = open_device(name, self.recorder, host=self._host)
+        self._tiers = KeyTiers(self.device, self._host)
+        self.runner = Runner(self.device, KeyCache(tiers=self._tiers), self.recorder)
+        self.key = self.runner.keys.get(key)
+        self.work = Work(self.key.sizes, self.key.device_matrices is not None, self.key.staging_bytes > 0)
+        self._numbers = itertools.count()
+
+    def prove(self, worker: int, settings: PipelineSettings, cancel: CancelToken) -> str:
+        """What the partition gave up against ``settings``."""
+        owner = Owner(f"bench-{next(self._numbers)}", 0, worker)
+        outcome = self.runner.prove(self._path, self._witness, owner, settings, cancel=cancel)
+        return loss(modes(settings, self.device.info.kind, self.work)[0], outcome.mode)
+
+    def forget(self) -> None:
+        """The device gives up its copies of the key, so that a row's memory is its own."""
+        self._tiers.evict(self.key, None)
+
+    def planned(self, settings: PipelineSettings, workers: int) -> int:
+        return plan_report(self.device, self.work, settings, workers).total
+
+    def close(self) -> None:
+        self.runner.release_caches()
+        self.device.close()
+        self._host.close()
 
 
 class Crew:
-    """Worker threads that prove until enough partitions ended. ``ends``: when each partition ended."""
+    """Worker threads that prove until enough partitions ended. ``ends``: when each did."""
 
-    def __init__(self, runner: Runner, key: Path, witness: Path, settings: PipelineSettings, workers: int) -> None:
-        self._runner, self._key, self._witness, self._settings = runner, key, witness, settings
-        self._workers = workers
+    def __init__(self, bench: Bench, settings: PipelineSettings, workers: int) -> None:
+        self._bench, self._settings, self._workers = bench, settings, workers
         self._lock = threading.Lock()
-        self._stop = threading.Event()
-        self._numbers = itertools.count()
         self._cancel = CancelToken()
         self.ends: list[int] = []
-        self.staged: dict[str, int] = {}
-        self.planned = 0
-        self.fault: BaseException | None = None
+        self.degraded: Counter[str] = Counter()
+        self._fault: BaseException | None = None
 
-    def run(self, count: int, seconds: float) -> None:
-        threads = [threading.Thread(target=self._work, args=(w,), daemon=True) for w in range(self._workers)]
+    def run(self, wanted: int, seconds: float, ended: Callable[[int], None]) -> None:
+        """``ended`` is called with the number of partitions that ended, one call at a time. Raises what a proof
+        raised."""
+        left = iter(range(wanted))
         deadline = time.monotonic() + seconds
-        wanted = count + 3 * self._workers
+
+        def work(worker: int) -> None:
+            try:
+                while time.monotonic() < deadline and self._fault is None and next(left, None) is not None:
+                    lost = self._bench.prove(worker, self._settings, self._cancel)
+                    with self._lock:
+                        self.ends.append(time.monotonic_ns())
+                        if lost:
+                            self.degraded[lost] += 1
+                        ended(len(self.ends))
+            except BaseException as fault:
+                self._fault = self._fault or fault
+                self._cancel.set()
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(self._workers)]
         for thread in threads:
             thread.start()
-        while not self._stop.wait(0.02):
-            if len(self.ends) >= wanted or time.monotonic() > deadline:
-                self._stop.set()
         for thread in threads:
             thread.join()
-        if self.fault is not None:
-            raise self.fault
-
-    def _work(self, worker: int) -> None:
-        try:
-            while not self._stop.is_set():
-                owner = Owner(f"bench-{next(self._numbers)}", 0, worker)
-                outcome = self._runner.prove(self._key, self._witness, owner, self._settings, cancel=self._cancel)
-                with self._lock:
-                    self.ends.append(time.monotonic_ns())
-                    self.planned = max(self.planned, outcome.peak_bytes)
-                    name = str(outcome.prestage)
-                    self.staged[name] = self.staged.get(name, 0) + 1
-        except BaseException as fault:
-            self.fault = fault
-            self._cancel.set()
-            self._stop.set()
+        if self._fault is not None:
+            raise self._fault
 
 
-def measure(
-    runner: Runner,
-    recorder: Recorder,
-    key: Path,
-    witness: Path,
-    settings: PipelineSettings,
-    workers: int,
-    **limits: Any,
-) -> Figures:
-    crew = Crew(runner, key, witness, settings, workers)
-    runner.device.reset_peak()
-    recorder.spans.clear()
-    crew.run(limits["count"], limits["seconds"])
-    ends = sorted(crew.ends)
-    first, last = 2 * workers, len(ends) - workers
-    if last - first < 2:
-        raise SystemExit(f"only {len(ends)} partitions in {limits['seconds']} s: give it more")
-    start, end, counted = ends[first - 1], ends[last - 1], last - first
-    device = runner.device.info.id
-    spans = SpanTable.of(span for span in recorder.spans if span.device == device)
+def measure(bench: Bench, watch: GilWatch, arrangement: Arrangement, count: int, seconds: float) -> Figures | None:
+    """None where the time was over before two partitions could be counted."""
+    workers, settings = int(arrangement.workers), arrangement.settings()
+    first, wanted = _LEFT_OUT * workers, count + (_LEFT_OUT + 1) * workers
+    crew = Crew(bench, settings, workers)
+    looks: list[tuple[int, int]] = []
+
+    def ended(number: int) -> None:
+        if number in (first, wanted - workers):
+            looks.append(watch.take())
+
+    bench.recorder.begin()
+    watch.resume()
+    crew.run(wanted, seconds, ended)
+    watch.pause()
+    if len(looks) < 2:  # cut short: the last ones were looked at, too
+        looks.append(watch.take())
+    counted = len(crew.ends) - first - workers
+    if counted < 2:
+        return None
+    start, end = crew.ends[first - 1], crew.ends[first + counted - 1]
+    device = bench.device.info.id
+    spans = SpanTable.of(span for span in bench.recorder.spans if span.device == device)
     found = shares(spans, start, end)
     idle = find_gaps(spans, start, end, device=device, threshold_ns=_GAP_NS)
-    rates = {
-        f"{t.kind} {'pinned' if t.pinned else 'pageable'}": t.rate / 1e9
-        for t in transfers(spans.within(start, end))
-        if t.rate and t.lane == "h2d"
-    }
+    samples, held = looks[-1]
+    causes = {str(cause): ns for cause, ns in idle.by_cause().items()} | {"short": idle.short_ns}
     return Figures(
-        workers,
-        str(settings.prestage),
-        settings.double_buffer,
-        str(settings.evaluate),
-        str(settings.residency),
-        counted,
-        (end - start) / counted / 1e6,
-        found.busy / counted / 1e6,
-        found.busy / found.window,
-        {cause: ns / counted / 1e6 for cause, ns in idle.by_cause().items()},
-        idle.short_ns / counted / 1e6,
-        runner.device.memory().peak,
-        crew.planned,
-        dict(crew.staged),
-        rates,
+        arrangement=arrangement,
+        counted=counted,
+        ms=(end - start) / counted / 1e6,
+        kernel_ms=found.busy / counted / 1e6,
+        busy=found.busy / found.window,
+        idle={cause: ns / counted / 1e6 for cause, ns in causes.items()},
+        peak=bench.recorder.meter.peak((device,)),
+        plan=bench.planned(settings, workers),
+        lock=held / samples if samples else 0.0,
+        uploads=_uploads(spans.within(start, end)),
+        degraded=dict(crew.degraded),
     )
+
+
+def _uploads(spans: SpanTable) -> dict[str, float]:
+    found = [copy for copy in transfers(spans) if copy.lane == Lane.H2D and copy.rate]
+    return {copy.kind.partition(".")[2] + ("" if copy.pinned else "*"): (copy.rate or 0) / 1e9 for copy in found}
+
+
+def pinned_copy_rate(device: Device) -> float | None:
+    """GB/s of a plain copy of 1 GiB from page-locked memory to a GPU that does nothing else; None for the CPU."""
+    if device.info.kind != "cuda":
+        return None
+    import cupy
+
+    runtime = cupy.cuda.runtime
+    rates = []
+    with cupy.cuda.Device(int(device.info.id.partition(":")[2])), cupy.cuda.Stream(non_blocking=True) as stream:
+        target, source = runtime.malloc(_COPY_BYTES), runtime.hostAlloc(_COPY_BYTES, 0)
+        for _ in range(_COPIES):
+            before, after = cupy.cuda.Event(), cupy.cuda.Event()
+            before.record(stream)
+            runtime.memcpyAsync(target, source, _COPY_BYTES, runtime.memcpyHostToDevice, stream.ptr)
+            after.record(stream)
+            after.synchronize()
+            rates.append(_COPY_BYTES / cupy.cuda.get_elapsed_time(before, after) / 1e6)
+        runtime.freeHost(source)
+        runtime.free(target)
+    return statistics.median(rates)
+
+
+HEADS: Final = (
+    "residency", "evaluate", "pre-staging", "buffers", "workers", "n", "ms", "kernels", "ratio", "busy", "idle, ms",
+    "peak", "plan", "lock", "uploads, GB/s",
+)  # fmt: skip
 
 
 def row(figures: Figures) -> str:
+    one = figures.arrangement
     idle = ", ".join(f"{cause} {ms:.2f}" for cause, ms in figures.idle.items() if ms >= 0.005)
-    staged = "" if set(figures.staged) == {figures.prestage} else f" (ran {figures.staged})"
-    return (
-        f"| {figures.residency} | {figures.evaluate} | {figures.prestage}{staged} | "
-        f"{'on' if figures.double_buffer else 'off'} | {figures.workers} | {figures.ms:.1f} | "
-        f"{100 * figures.busy:.1f} % | {figures.ms / figures.kernel_ms:.3f} | "
-        f"{idle or '–'} | {format_size(figures.peak)} |"
-    )
+    uploads = ", ".join(f"{kind} {rate:.1f}" for kind, rate in figures.uploads.items())
+    plan = f"{format_size(figures.plan)} ({figures.plan / figures.peak:.3f})" if figures.peak else "–"
+    lost = "".join(f"; {count} with {text}" for text, count in figures.degraded.items())
+    cells = (
+        one.residency, one.evaluate, one.prestage + lost, "2" if one.double_buffer == "on" else "1", one.workers,
+        figures.counted, f"{figures.ms:.1f}", f"{figures.kernel_ms:.1f}", f"{figures.ratio:.3f}",
+        f"{100 * figures.busy:.1f} %", idle or "–", "–" if figures.peak is None else format_size(figures.peak), plan,
+        f"{100 * figures.lock:.1f} %", uploads or "–",
+    )  # fmt: skip
+    return f"| {' | '.join(map(str, cells))} |"
 
 
-def combinations(args: argparse.Namespace) -> Iterator[tuple[PipelineSettings, int]]:
-    for residency, evaluate, prestage, double, workers in itertools.product(
-        args.residency, args.evaluate, args.prestage, args.double_buffer, args.workers
-    ):
-        yield (
-            replace(
-                PipelineSettings(),
-                prestage=Prestage(prestage),
-                double_buffer=double == "on",
-                evaluate=Evaluation(evaluate),
-                residency=Residency(residency),
-            ),
-            int(workers),
-        )
+def rows(bases: list[str], axes: list[str]) -> Iterator[tuple[Arrangement, bool]]:
+    """The arrangements in order of their weight, each once, with whether it is one of the bases."""
+    seen: set[Arrangement] = set()
+    for base in bases:
+        seen.add(BASES[base])
+        yield BASES[base], True
+    for base, axis in itertools.product(bases, axes):
+        for value in AXES[axis]:
+            changed = replace(BASES[base], **{axis: value})
+            if changed not in seen:
+                seen.add(changed)
+                yield changed, False
 
 
-def main() -> int:
+def table(bench: Bench, args: argparse.Namespace, copy_rate: float | None) -> list[Figures]:
+    """Prints the rows as they come."""
+    watch, done, skipped = GilWatch(), [], []
+    previous: Arrangement | None = None
+    watch.start()
+    try:
+        for arrangement, is_base in rows(args.base, args.vary):
+            if time.monotonic() - args.began > args.budget:
+                skipped.append(arrangement)
+                continue
+            if previous is not None and not _same_key(previous, arrangement):
+                bench.forget()
+            previous = arrangement
+            count = args.count if is_base else args.vary_count
+            try:
+                figures = measure(bench, watch, arrangement, count, args.seconds)
+            except CuzkError as error:  # the others may do better
+                print(f"{arrangement}: {error}", flush=True)
+                continue
+            if figures is None:
+                skipped.append(arrangement)
+                continue
+            done.append(figures)
+            print(row(figures), flush=True)
+            if args.json is not None:
+                facts = {"key": str(args.key), "device": bench.device.info.name, "pinned_copy": copy_rate}
+                with args.json.open("a") as out:
+                    print(json.dumps({**facts, **asdict(figures), "ratio": figures.ratio}), file=out)
+    finally:
+        watch.stop()
+    for one in skipped:
+        print(f"no time was left for {one}")
+    return done
+
+
+def _same_key(one: Arrangement, other: Arrangement) -> bool:
+    """Whether what is on the device between partitions is the same."""
+    return (one.residency, one.evaluate) == (other.residency, other.evaluate)
+
+
+def conclude(done: list[Figures], copy_rate: float | None) -> None:
+    by = {figures.arrangement: figures for figures in done}
+    best, reference = by.get(BASES["best"]), by.get(BASES["reference"])
+    if best is not None and reference is not None:
+        times = reference.ms / best.ms
+        print(f"The reference's arrangement takes {times:.2f} times as long as the best one.")
+    if copy_rate:
+        kinds = sorted({kind for figures in done for kind in figures.uploads if not kind.endswith("*")})
+        for kind in kinds:
+            share = [figures.uploads[kind] / copy_rate for figures in done if kind in figures.uploads]
+            print(f"Uploads of {kind}: {100 * min(share):.0f} to {100 * max(share):.0f} % of a plain pinned copy.")
+
+
+def arguments() -> argparse.Namespace:
+    def words(known: list[str]) -> Callable[[str], list[str]]:
+        def parse(text: str) -> list[str]:
+            found = [] if text == "none" else text.replace("-", "_").split(",")
+            if unknown := [word for word in found if word not in known]:
+                raise argparse.ArgumentTypeError(f"{unknown[0]}: expected {', '.join(known)}, or none")
+            return found
+
+        return parse
+
+    assert [field.name for field in fields(Arrangement)] == list(AXES)
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("key", type=Path)
     parser.add_argument("witness", type=Path)
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--count", type=int, default=100)
-    parser.add_argument("--seconds", type=float, default=60.0, help="most seconds a row")
+    parser.add_argument("--base", type=words(list(BASES)), default=list(BASES), help="arrangements to begin with")
+    parser.add_argument("--vary", type=words(list(AXES)), default=list(AXES), help="axes to vary from each, or none")
+    parser.add_argument("--count", type=int, default=100, help="partitions counted, of the arrangements")
+    parser.add_argument("--vary-count", type=int, default=24, help="... of those that vary one axis")
+    parser.add_argument("--seconds", type=float, default=40.0, help="most seconds a row")
+    parser.add_argument("--budget", type=float, default=float("inf"), help="no row begins after so many seconds")
     parser.add_argument("--json", type=Path, help="append each row to this file, a JSON object a line")
-    words = {
-        "workers": "1,2,3",
-        "prestage": "off,locked,ahead",
-        "double-buffer": "on,off",
-        "evaluate": "host,device",
-        "residency": "host,device",
-    }
-    for name, default in words.items():
-        parser.add_argument(f"--{name}", type=lambda text: text.split(","), default=default.split(","))
-    args = parser.parse_args()
-    recorder = Recorder()
-    device = open_device(args.device, recorder)
-    runner = Runner(device, KeyCache(), recorder)
-    key = runner.keys.get(args.key)
+    return parser.parse_args()
+
+
+def main() -> int:
+    args = arguments()
+    args.began = time.monotonic()
+    try:
+        bench = Bench(args.device, args.key, args.witness)
+        loaded = time.monotonic()
+        copy_rate = pinned_copy_rate(bench.device)
+        bench.prove(0, BASES["best"].settings(), CancelToken())
+    except CuzkError as error:
+        print(error, file=sys.stderr)
+        return 1
+    info, sizes = bench.device.info, bench.key.sizes
+    print(f"{info.name} ({info.id}), {sizes.curve.title}, domain 2^{sizes.log_domain}, {args.key}")
     print(
-        f"{device.info.name} ({device.info.id}), {key.sizes.curve.title}, domain 2^{key.sizes.log_domain}, {args.key}"
+        f"opened and key checked in {loaded - args.began:.1f} s, first proof after {time.monotonic() - loaded:.1f} s"
+        + ("" if copy_rate is None else f"; a plain pinned copy of 1 GiB: {copy_rate:.1f} GB/s")
     )
-    print("| residency | evaluate | pre-staging | double buffer | workers | ms | busy | ratio | idle, ms | peak |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
-    for settings, workers in combinations(args):
-        figures = measure(
-            runner, recorder, args.key, args.witness, settings, workers, count=args.count, seconds=args.seconds
-        )
-        print(row(figures), flush=True)
-        if args.json is not None:
-            with args.json.open("a") as out:
-                print(json.dumps(asdict(figures)), file=out)
-    runner.release_caches()
-    device.close()
+    print(f"| {' | '.join(HEADS)} |\n|{'---|' * len(HEADS)}", flush=True)
+    conclude(table(bench, args, copy_rate), copy_rate)
+    bench.close()
     return 0
 
 

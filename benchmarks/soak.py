@@ -2,14 +2,15 @@
 
     .venv/bin/python benchmarks/soak.py [--minutes 20] [--profile chain:2^8] [--partitions 27000] [--json]
 
-Starts an engine of its own on the CPU, in a home folder of its own, and keeps it busy with a small circuit: jobs of one
-to ten partitions with all priorities, some of them cancelled, and a setting changed now and then. A day of the
-reference daemon's Phase 9 is about 27,000 partitions (32.1 s for ten). Every second the resident memory of each
-of the engine's processes is read, without the pages that are mapped from files.
+Starts an engine of its own on the CPU, in a home folder of its own, and keeps it busy with a small circuit: jobs of
+one to ten partitions with all priorities, some streamed, some cancelled, and a setting changed now and then. A day of
+the reference daemon's Phase 9 is about 27,000 partitions (32.1 s for ten). Every second the resident memory of each of
+the engine's processes is read, without the pages that are mapped from files.
 
 Growth is the median of the last quarter against the median of the second quarter: the first quarter is warm-up, in
 which caches and the pools of allocators fill. Exit code 1 where a process grew by more than ``--bound`` (2 %), a job
-ended otherwise than it should, or the ledger does not end where it began.
+ended otherwise than it should, or something is left at the end: device memory besides what caches keep, spooled
+witnesses, more jobs in the store than are kept.
 """
 
 from __future__ import annotations
@@ -31,8 +32,11 @@ import psutil
 
 from cuzk_engine.cli.main import main as command_line
 from cuzk_engine.client import EngineClient, JobInfo, JobState, Priority, SettingChange
+from cuzk_engine.events import Purpose
 from tests.support.daemons import Daemon
 
+_KEPT = 200  # finished jobs
+_CACHED = {Purpose.SRS, Purpose.NTT, Purpose.MATRICES, Purpose.CONTEXT}
 _DEPTH = 24  # jobs that wait or run at once
 _CANCEL_EVERY = 17
 _SETTING_EVERY_S = 5.0
@@ -57,6 +61,21 @@ class Tally:
 def private_bytes(process: psutil.Process) -> int:
     info = process.memory_info()
     return int(info.rss) - int(getattr(info, "shared", 0))
+
+
+def left_behind(client: EngineClient, home: Path) -> list[str]:
+    """What an engine with nothing to do should not have."""
+    found = []
+    with client.telemetry() as updates:
+        memory = next(update.memory for update in updates if update.memory is not None)
+    for (device, purpose), nbytes in memory.items():
+        if nbytes and purpose not in _CACHED:
+            found.append(f"{device} still holds {nbytes} bytes for {purpose}")
+    found += [f"{path} was left" for path in (home / "run").rglob("*.wtns")]
+    jobs = len(client.jobs(limit=10 * _KEPT))
+    if jobs > _KEPT + _DEPTH:
+        found.append(f"{jobs} jobs are in the store, expected {_KEPT}")
+    return found
 
 
 class Soak:
@@ -86,15 +105,18 @@ class Soak:
                 self._read()
         while self._open:
             self._collect()
+        self.tally.faults += left_behind(self._client, self._daemon.home)
 
     def _submit(self) -> None:
         count = self._random.randint(1, 10)
-        job = self._client.submit(
-            key_path=self._key,
-            witness_path=self._witness,
-            more_witnesses=[self._witness] * (count - 1),
-            priority=self._random.choice(list(Priority)),
-        )
+        priority = self._random.choice(list(Priority))
+        if count == 1:
+            job = self._client.submit_stream(self._witness.read_bytes(), key_path=self._key, priority=priority)
+        else:
+            more = [self._witness] * (count - 1)
+            job = self._client.submit(
+                key_path=self._key, witness_path=self._witness, more_witnesses=more, priority=priority
+            )
         cancelled = self._random.randrange(_CANCEL_EVERY) == 0
         if cancelled:
             self._client.cancel(job.id)
@@ -140,6 +162,10 @@ def growth(readings: list[int]) -> tuple[int, int, float]:
     return int(early), int(late), late / early - 1
 
 
+def minutes(readings: list[int]) -> list[int]:
+    return [int(statistics.median(readings[at : at + 60])) for at in range(0, len(readings), 60)]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--minutes", type=float, default=20.0)
@@ -154,7 +180,7 @@ def main() -> int:
         circuit = home / "circuit"
         if command_line(["workload", args.profile, str(circuit)]):
             return 1
-        config = '[gpus]\ndevices = ["cpu"]\n[jobs]\nkeep_finished = 200\n'
+        config = f'[gpus]\ndevices = ["cpu"]\n[jobs]\nkeep_finished = {_KEPT}\n'
         daemon = Daemon(home, fake=False, config=config).start()
         try:
             with EngineClient(daemon.address) as client:
@@ -182,7 +208,10 @@ def report(tally: Tally, seconds: float, same: bool, args: argparse.Namespace) -
                     "seconds": seconds,
                     "partitions": tally.partitions,
                     "jobs": dict(tally.ended),
-                    "memory": {name: {"early": a, "late": b, "growth": g} for name, (a, b, g) in rows.items()},
+                    "memory": {
+                        name: {"early": a, "late": b, "growth": g, "minutes": minutes(tally.memory[name])}
+                        for name, (a, b, g) in rows.items()
+                    },
                     "faults": faults,
                 }
             )
@@ -192,6 +221,8 @@ def report(tally: Tally, seconds: float, same: bool, args: argparse.Namespace) -
     print(f"{tally.partitions} partitions in {seconds / 60:.1f} min ({jobs})")
     for name, (early, late, g) in rows.items():
         print(f"{name}: {early / 2**20:.1f} MiB, later {late / 2**20:.1f} MiB ({100 * g:+.2f} %)")
+        by_minute = " ".join(f"{n / 2**20:.1f}" for n in minutes(tally.memory[name]))
+        print(f"  median of each minute, MiB: {by_minute}")
     for fault in faults:
         print(f"FAULT: {fault}")
     return 1 if faults else 0

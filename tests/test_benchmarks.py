@@ -1,4 +1,5 @@
-"""benchmarks/compare.py with programs in the peers' places: pairs, ratios, verdicts and faults."""
+"""benchmarks/compare.py with programs in the peers' places: pairs, ratios, verdicts and faults. The table of the
+pipeline's modes and the comparison of engines, on a small circuit."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ KEY, WITNESS = CASE.path("circuit.zkey"), CASE.path("witness.wtns")
 
 def run(script: str, *arguments: Any) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, ROOT / "benchmarks" / script, KEY, WITNESS, *arguments]
-    return subprocess.run([str(part) for part in command], capture_output=True, text=True, cwd=ROOT, check=False)
+    return subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, cwd=ROOT, check=False, timeout=120
+    )
 
 
 @pytest.fixture
@@ -145,3 +148,54 @@ def test_the_reason_of_a_fault_is_the_line_that_speaks_of_it() -> None:
     assert compare._reason(b"Error: bad\n  at frame 1\n") == "Error: bad"
     assert compare._reason(b"a\nb\n") == "b"
     assert compare._reason(b" \n") == "without a word"
+
+
+def test_the_table_of_modes_varies_one_axis_at_a_time(tmp_path: Path) -> None:
+    found = tmp_path / "rows"
+    arguments = ("--device", "cpu", "--vary", "workers,prestage", "--json", found)
+    result = run("pipeline.py", "--base", "best", "--count", 5, "--vary-count", 3, *arguments)
+    assert (result.returncode, result.stderr) == (0, "")
+    rows = [json.loads(line) for line in found.read_text().splitlines()]
+    assert [(row["arrangement"]["prestage"], row["arrangement"]["workers"], row["counted"]) for row in rows] == [
+        *(("ahead", "2", 5), ("ahead", "1", 3), ("ahead", "3", 3), ("off", "2", 3), ("locked", "2", 3))
+    ]
+    table = [line for line in result.stdout.splitlines() if line.startswith("| ")]
+    assert [line.split(" | ")[2:5] for line in table[1:]] == [
+        [row["arrangement"]["prestage"], "2", row["arrangement"]["workers"]] for row in rows
+    ]
+    for row in rows:
+        assert row["ms"] >= row["kernel_ms"] > 0
+        assert row["ratio"] == pytest.approx(1 / row["busy"])
+        assert row["kernel_ms"] + sum(row["idle"].values()) == pytest.approx(row["ms"])
+        assert 0 < row["peak"] <= row["plan"]
+        assert 0 <= row["lock"] <= 1
+        assert row["uploads"]["witness*"] > 0
+        assert row["degraded"] == {}
+
+
+def test_rows_that_time_does_not_reach_are_named() -> None:
+    result = run("pipeline.py", "--device", "cpu", "--vary", "evaluate", "--budget", 0)
+    assert result.returncode == 0
+    assert result.stdout.count("no time was left for Arrangement(") == 4
+    short = run("pipeline.py", "--device", "cpu", "--vary", "none", "--base", "reference", "--seconds", 0)
+    assert "no time was left for Arrangement(prestage='off'" in short.stdout
+    assert run("pipeline.py", "--vary", "colour").returncode == 2
+
+
+def test_engines_on_lists_of_devices_are_compared() -> None:
+    result = run("several_gpus.py", "--devices", "cpu", "cpu", "--count", 12, "--job", 5, "--wanted", 0.01, "--json")
+    assert (result.returncode, result.stderr) == (0, "")
+    document = json.loads(result.stdout)
+    first, second = document["engines"]
+    assert document["ratio"] == second["per_second"] / first["per_second"]
+    for engine in (first, second):
+        assert (engine["partitions"], engine["counted"]) == (12, 6)
+        assert 0 < engine["seconds"] < engine["wall"]
+        (device,) = engine["devices"]
+        assert (device["device"], device["partitions"]) == ("cpu", 6)
+        assert 0 < device["busy"] <= 1
+        assert device["busy"] + sum(device["idle"].values()) == pytest.approx(1)
+    text = run("several_gpus.py", "--devices", "cpu", "--count", 12, "--wanted", 1.1, "--bench")
+    assert text.returncode == 1
+    assert "ratio 1.000, wanted 1.10" in text.stdout
+    assert "cuzk bench --daemon, cpu:\ncircuit.zkey: 12 proofs a variation, 8 at once, on cpu" in text.stdout

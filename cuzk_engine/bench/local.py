@@ -86,7 +86,7 @@ class LocalEngine:
         return Round(
             tuple(proofs),
             (end - start) / 1e9,
-            self._meter.busy(start, end, devices),
+            self._meter.use(start, end, devices),
             self._meter.peak(devices),
             resident_peak() if is_reset else None,
         )

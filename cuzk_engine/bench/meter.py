@@ -1,56 +1,36 @@
-"""Reads off events, while they come, what a round needs: when kernels ran, and how many bytes were taken."""
+"""Keeps of events, while they come, what a round needs: what a device did when, and how many bytes were taken."""
 
 from __future__ import annotations
 
-import bisect
+import statistics
 import threading
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from cuzk_engine.events import Allocation, Event, Lane, Span
+from cuzk_engine.bench.results import Use
+from cuzk_engine.diagnosis.queue import Queue
+from cuzk_engine.diagnosis.summary import KERNELS, Summary, summarise
+from cuzk_engine.diagnosis.table import Names, SpanTable, joined
+from cuzk_engine.events import Allocation, Event, Span
 
-_MAX_INTERVALS: Final = 1 << 20
-
-
-class Intervals:
-    """A union of time intervals: disjoint, in order. Adding what overlaps or touches keeps it small."""
-
-    def __init__(self) -> None:
-        self._starts: list[int] = []
-        self._ends: list[int] = []
-
-    def __len__(self) -> int:
-        return len(self._starts)
-
-    def add(self, start: int, end: int) -> None:
-        if end <= start:
-            return
-        first = bisect.bisect_left(self._ends, start)  # the first one that is not wholly before
-        last = bisect.bisect_right(self._starts, end)  # the first one that is wholly behind
-        if first < last:
-            start = min(start, self._starts[first])
-            end = max(end, self._ends[last - 1])
-        self._starts[first:last] = [start]
-        self._ends[first:last] = [end]
-
-    def within(self, start: int, end: int) -> int:
-        """How much of [start, end] it covers."""
-        return sum(max(0, min(e, end) - max(s, start)) for s, e in zip(self._starts, self._ends, strict=True))
+_MOST_SPANS: Final = 2 << 20  # of a round: a hundred megabytes
+_CHUNK: Final = 4096  # spans: as rows they take several times the memory
 
 
 class Meter:
-    """An event sink; may be called from any thread. Only compute spans and allocations of devices count."""
+    """An event sink; may be called from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_spans: int = _MOST_SPANS) -> None:
         self._lock = threading.Lock()
+        self._most = most_spans
         self._used: dict[str, int] = {}
         self._peaks: dict[str, int] = {}
-        self._busy: dict[str, Intervals] = {}
         self._is_complete = True
+        self._forget()
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Span):
-            if event.lane == Lane.COMPUTE:
-                self._add_span(event)
+            self._add_span(event)
         elif isinstance(event, Allocation):
             self._add_allocation(event)
 
@@ -65,19 +45,28 @@ class Meter:
             self._is_complete = False
 
     def begin(self) -> None:
-        """A round begins: forgets intervals and peaks."""
+        """A round begins: forgets spans and peaks."""
         with self._lock:
-            self._busy.clear()
+            self._forget()
             self._peaks = dict(self._used)
             self._is_complete = True
 
-    def busy(self, start: int, end: int, devices: tuple[str, ...]) -> float | None:
-        """Share of [start, end] nanoseconds in which a kernel ran, mean over ``devices``; None when not known."""
+    def use(
+        self, start: int, end: int, devices: Sequence[str], queue: Callable[[str], Queue] | None = None
+    ) -> Use | None:
+        """How ``devices`` spent [start, end) nanoseconds; None when not known. ``queue``: of a device, when jobs ran
+        and waited, where that is known."""
         with self._lock:
             if not self._is_complete or end <= start or not devices:
                 return None
-            covered = sum(self._busy[name].within(start, end) for name in devices if name in self._busy)
-            return covered / (len(devices) * (end - start))
+            self._condense()
+            spans = joined(self._chunks, self._names)
+        return _mean(
+            [
+                summarise(spans, start, end, device=device, queue=None if queue is None else queue(device))
+                for device in devices
+            ]
+        )
 
     def peak(self, devices: tuple[str, ...]) -> int | None:
         """The largest number of bytes in use on one of ``devices`` since the round began."""
@@ -86,16 +75,38 @@ class Meter:
                 return None
             return max((self._peaks[name] for name in devices if name in self._peaks), default=None)
 
+    def _forget(self) -> None:
+        self._names = Names()
+        self._chunks: list[SpanTable] = []
+        self._rows: list[Span] = []
+
     def _add_span(self, span: Span) -> None:
         with self._lock:
-            intervals = self._busy.setdefault(span.device, Intervals())
-            intervals.add(span.start_ns, span.end_ns)
-            if len(intervals) > _MAX_INTERVALS:
+            if len(self._chunks) * _CHUNK >= self._most:
                 self._is_complete = False
-                del self._busy[span.device]
+                return
+            self._rows.append(span)
+            if len(self._rows) == _CHUNK:
+                self._condense()
+
+    def _condense(self) -> None:
+        self._chunks.append(SpanTable.of(self._rows, self._names))
+        self._rows = []
 
     def _add_allocation(self, event: Allocation) -> None:
         with self._lock:
             used = self._used.get(event.device, 0) + event.delta
             self._used[event.device] = used
             self._peaks[event.device] = max(self._peaks.get(event.device, 0), used)
+
+
+def _mean(summaries: Sequence[Summary]) -> Use:
+    shares = [summary.idle_by_cause() for summary in summaries]
+    causes = dict.fromkeys(cause for each in shares for cause in each)
+    idle = {str(cause): statistics.fmean(each.get(cause, 0.0) for each in shares) for cause in causes}
+    kernels = [summary.partitions[KERNELS].median for summary in summaries if KERNELS in summary.partitions]
+    return Use(
+        statistics.fmean(summary.busy_share for summary in summaries),
+        {cause: share for cause, share in idle.items() if share},
+        statistics.fmean(kernels) / 1e9 if kernels else None,
+    )

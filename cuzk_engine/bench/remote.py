@@ -16,6 +16,8 @@ from cuzk_engine.bench.results import ProofTime, Round
 from cuzk_engine.bench.variations import Variation
 from cuzk_engine.client import DaemonError, EngineClient, JobInfo, JobState, SettingChange, TelemetryUpdate
 from cuzk_engine.client.address import parse_address
+from cuzk_engine.diagnosis.jobs import JobTable
+from cuzk_engine.diagnosis.queue import Queue
 from cuzk_engine.errors import CancelledError, CuzkError
 
 _TELEMETRY_TIME: Final = 5.0  # seconds until the events of a job that has ended must be here
@@ -97,7 +99,7 @@ class RemoteEngine:
             tuple(proof for _, proof in proofs),
             (end - start) / 1e9,
             # Only the processes of one machine share a clock.
-            meter.busy(start, end, devices) if is_whole and self._is_local else None,
+            meter.use(start, end, devices, self._listener.queue) if is_whole and self._is_local else None,
             meter.peak(devices) if is_whole else None,
             self._listener.resident_peak if self._is_local else None,
         )
@@ -169,6 +171,7 @@ class _Listener:
         self._stream = client.telemetry()
         self._changed = threading.Condition()
         self._ended: set[str] = set()
+        self._jobs = JobTable()
         self._is_over = False
         self._thread = threading.Thread(target=self._listen, name="bench telemetry")
 
@@ -185,6 +188,11 @@ class _Listener:
             self._ended.clear()
             self.resident_peak = None
         self.meter.begin()
+
+    def queue(self, device: str) -> Queue:
+        """When there was something to prove."""
+        with self._changed:
+            return self._jobs.queue(device)
 
     def await_jobs(self, jobs: set[str], seconds: float) -> bool:
         """Whether the events of all ``jobs`` came; what a job did is sent before that it ended."""
@@ -218,6 +226,7 @@ class _Listener:
         sizes = [resident_now(Path(f"/proc/{pid}")) for pid in self._pids]
         resident = [size for size in sizes if size is not None]
         with self._changed:
+            self._jobs.update(update.jobs, update.wall_ns - update.time_ns)
             self._ended.update(job.id for job in update.jobs if job.state.ended)
             if resident:
                 self.resident_peak = max(self.resident_peak or 0, *resident)

@@ -20,14 +20,23 @@ class ProofTime:
 
 
 @dataclass(frozen=True, slots=True)
+class Use:
+    """How the devices spent a round, mean over them. ``busy``: share of it in which at least one kernel ran; ``idle``:
+    the rest by cause; ``kernels``: seconds with a kernel running of a partition, median; None where none was seen."""
+
+    busy: float
+    idle: dict[str, float]
+    kernels: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Round:
     """Proofs of one variation that ran together. ``wall``: from the first one's submission to the last one's end;
-    ``busy``: share of it in which at least one kernel ran, mean over the devices; ``device_peak``: bytes in the
-    ledger; ``resident_peak``: of the proving process, its mapped key included."""
+    ``device_peak``: bytes in the ledger; ``resident_peak``: of the proving process, its mapped key included."""
 
     proofs: tuple[ProofTime, ...]
     wall: float
-    busy: float | None
+    use: Use | None
     device_peak: int | None
     resident_peak: int | None
 
@@ -88,7 +97,24 @@ class Series:
 
     @property
     def busy(self) -> Spread | None:
-        return Spread.of(each.busy for each in self.rounds if each.busy is not None)
+        return Spread.of(use.busy for use in self._uses)
+
+    @property
+    def kernels(self) -> Spread | None:
+        """Seconds a partition, of the rounds' medians."""
+        return Spread.of(use.kernels for use in self._uses if use.kernels is not None)
+
+    @property
+    def idle(self) -> dict[str, Spread]:
+        """Cause → share of a round, most first."""
+        causes = dict.fromkeys(cause for use in self._uses for cause in use.idle)
+        found = {cause: Spread.of(use.idle.get(cause, 0.0) for use in self._uses) for cause in causes}
+        known = {cause: spread for cause, spread in found.items() if spread is not None}
+        return dict(sorted(known.items(), key=lambda item: -item[1].median))
+
+    @property
+    def _uses(self) -> list[Use]:
+        return [each.use for each in self.rounds if each.use is not None]
 
     @property
     def device_peak(self) -> int | None:
@@ -123,12 +149,19 @@ class Series:
             "settings": dict(self.variation.settings),
             "proofs": len(self.proofs),
             "rounds": [
-                {"proofs": len(each.proofs), "wall": each.wall, "busy": each.busy, "seconds": _seconds(each.proofs)}
+                {
+                    "proofs": len(each.proofs),
+                    "wall": each.wall,
+                    "busy": each.use and each.use.busy,
+                    "seconds": _seconds(each.proofs),
+                }
                 for each in self.rounds
             ],
             "seconds": _document(self.seconds),
             "proofs_a_minute": _document(self.proofs_a_minute),
             "busy": _document(self.busy),
+            "kernels": _document(self.kernels),
+            "idle": {cause: spread.document() for cause, spread in self.idle.items()},
             "phases": {name: spread.document() for name, spread in self.phases().items()},
             "device_peak_bytes": self.device_peak,
             "resident_peak_bytes": self.resident_peak,

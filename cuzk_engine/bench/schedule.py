@@ -14,6 +14,8 @@ from cuzk_engine.bench.results import Round, Series
 from cuzk_engine.bench.variations import Variation
 
 MOST_ROUNDS: Final = 8
+TURNS: Final = 3
+"""Proofs of a round, times as many as run at once: at its ends fewer run, which must not make the most of it."""
 
 Progress = Callable[[str, float], None]
 
@@ -37,8 +39,9 @@ class Load:
 
     @property
     def rounds(self) -> int:
-        """As many as leave each round enough proofs to keep ``concurrency`` of them going."""
-        return max(1, min(MOST_ROUNDS, self.count // self.concurrency))
+        """As many as leave each round enough proofs to keep ``concurrency`` of them going for most of it."""
+        enough = 1 if self.concurrency == 1 else TURNS * self.concurrency
+        return max(1, min(MOST_ROUNDS, self.count // enough))
 
     def sizes(self) -> list[int]:
         """Proofs of each round; they differ by at most one."""

@@ -179,10 +179,16 @@ def _explained(load: Load, notes: list[str]) -> list[str]:
     )
     return [
         "A proof's seconds run from its start by a worker until it is verified; waiting for a worker is not in them.",
-        f"{warm_up} {load.rounds} rounds a variation, in turn; proofs/min and device busy are medians of the rounds.",
-        "Device busy: share of a round in which a kernel ran. Resident peak: with the mapped key.",
+        f"{warm_up} {_rounds(load)} a variation, in turn.",
+        "Medians of the rounds: proofs/min; busy, the share of a round in which a kernel ran on the device; idle, the",
+        "rest by cause (short: between kernels that follow each other); kernels, the time in which one of a partition",
+        "ran. Resident peak: with the mapped key.",
         *(f"Note: {note}." for note in notes),
     ]
+
+
+def _rounds(load: Load) -> str:
+    return "1 round" if load.rounds == 1 else f"{load.rounds} rounds"
 
 
 def _notes(series: list[Series]) -> list[str]:

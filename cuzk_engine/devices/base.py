@@ -82,11 +82,6 @@ class DeviceEvent(Protocol):
 class Reservation(Protocol):
     """Memory promised to one owner, until it is released; a context manager that releases."""
 
-    @property
-    def serial_used(self) -> int:
-        """Bytes of the serial part in use; 0: the compute lock may be given up."""
-        ...
-
     def shrink(self, nbytes: int) -> None:
         """Gives back a part that turned out not to be needed."""
         ...

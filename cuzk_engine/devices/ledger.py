@@ -77,7 +77,7 @@ class Reservation:
 
     @property
     def serial_used(self) -> int:
-        """Bytes of the serial part in use; 0: the compute lock may be given up."""
+        """Bytes of the serial part in use."""
         return self._ledger._serial_used(self)
 
     def release(self) -> None:

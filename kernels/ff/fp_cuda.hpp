@@ -2,12 +2,17 @@
 //
 // Objects are 16-byte aligned, so that a warp moves them in the widest loads the device has.
 #pragma once
+#include "columns_cuda.hpp"
 #include "inverse_cuda.hpp"
 
 // The hot kernels inline multiplications; long ones that run seldom set this to __noinline__, which compiles several
 // times as fast.
 #ifndef CUZK_MUL_INLINE
+#ifdef CUZK_SHORT_LATENCY
+#define CUZK_MUL_INLINE __noinline__
+#else
 #define CUZK_MUL_INLINE CUZK_INLINE
+#endif
 #endif
 
 namespace cuzk {
@@ -17,11 +22,27 @@ struct alignas(16) Quad {
   uint32_t x, y, z, w;
 };
 
+// CUZK_SHORT_LATENCY: for kernels that few warps run; see columns_cuda.hpp.
+#ifdef CUZK_SHORT_LATENCY
+template <class P>
+struct FieldProducts : LimbsCuda<P> {
+  using Columns = ColumnsCuda<P>;
+  static CUZK_INLINE void mul(uint32_t *r, const uint32_t *a, const uint32_t *b) { Columns::mul(r, a, b); }
+  static CUZK_INLINE void sqr(uint32_t *r, const uint32_t *a) { Columns::mul(r, a, a); }
+  static CUZK_INLINE void dot(uint32_t *r, const uint32_t *a, const uint32_t *b, const uint32_t *c, const uint32_t *d) {
+    Columns::dot(r, a, b, c, d);
+  }
+};
+#else
+template <class P>
+using FieldProducts = LimbsCuda<P>;
+#endif
+
 template <class Params>
 class alignas(16) Fp {
  public:
   using P = Params;
-  using Arithmetic = LimbsCuda<P>;
+  using Arithmetic = FieldProducts<P>;
   using F = Fp;
   static constexpr int N = Arithmetic::N;
   static constexpr size_t bytes = 4 * N;
@@ -155,7 +176,7 @@ CUZK_UNROLL
 };
 
 template <class P>
-CUZK_INLINE Fp<P> product_difference(const Fp<P> &a, const Fp<P> &b, const Fp<P> &c, const Fp<P> &d) {
+CUZK_MUL_INLINE Fp<P> product_difference(const Fp<P> &a, const Fp<P> &b, const Fp<P> &c, const Fp<P> &d) {
   const Fp<P> e = -c;
   Fp<P> r;
   Fp<P>::Arithmetic::dot(r.v, a.v, b.v, e.v, d.v);

@@ -75,11 +75,17 @@ extern "C" __global__ void __launch_bounds__(256)
   }
 }
 
-// out[i] = scalars[index[i]], or the one at that number's bit reversal where `bits` is not 0.
+// out[i] = the scalar of number first + index[i], or first + i without an index; it stands at that number's bit reversal
+// where `bits` is not 0. Zero where point i (of `words` 64-bit words) is at infinity, if there are points: an MSM has no
+// work for it then.
 extern "C" __global__ void __launch_bounds__(256)
-    gather_scalars(const F *scalars, const uint32_t *index, uint32_t n, uint32_t bits, F *out) {
+    gather_scalars(const F *scalars, const uint32_t *index, uint32_t first, uint32_t n, uint32_t bits,
+                   const uint64_t *points, uint32_t words, F *out) {
   for (uint32_t i = blockIdx.x * 256 + threadIdx.x; i < n; i += gridDim.x * 256) {
-    const uint32_t from = bits ? reverse_bits(index[i], bits) : index[i];
-    F::load(scalars + from).store(out + i);
+    bool present = !points;
+    for (uint32_t k = 0; k < words && !present; ++k) present = points[(uint64_t)i * words + k] != 0;
+    const uint32_t number = first + (index ? index[i] : i);
+    const F value = F::load(scalars + (bits ? reverse_bits(number, bits) : number));
+    (present ? value : F::zero()).store(out + i);
   }
 }

@@ -21,7 +21,7 @@ MSM, NTT, MEDIAN = (0xB2, 0x79, 0xA2), (0xF5, 0x85, 0x18), (0x2F, 0x5F, 0x98)
 def series(name: str, seconds: list[float]) -> Series:
     made = Series(Variation(name))
     proofs = tuple(ProofTime(each, {"ntt": each / 4, "msm": each / 2}) for each in seconds)
-    made.rounds.append(Round(proofs, sum(seconds), 0.5, 1, 1))
+    made.rounds.append(Round(proofs, sum(seconds), None, 1, 1))
     return made
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuzk_engine.bench.results import ProofTime, Round
-from cuzk_engine.bench.schedule import Load, measure, passes
+from cuzk_engine.bench.results import ProofTime, Round, Use
+from cuzk_engine.bench.schedule import TURNS, Load, measure, passes
 from cuzk_engine.bench.variations import AS_CONFIGURED, MAX_VARIATIONS, Variation, parse_variations
 from cuzk_engine.errors import UsageError
 
@@ -70,7 +70,7 @@ def test_rounds_hold_all_proofs_and_lose_none(count: int, concurrency: int, n_va
         sizes = [size for variation, size in rounds if variation == which]
         assert sum(sizes) == count
         assert max(sizes) - min(sizes) <= 1
-        assert len(sizes) == 1 or min(sizes) >= load.concurrency
+        assert len(sizes) == 1 or load.concurrency == 1 or min(sizes) >= TURNS * load.concurrency
 
 
 @given(st.integers(1, 4), st.integers(2, 64))
@@ -101,16 +101,16 @@ class Recorder:
 
     def run(self, variation: Variation, count: int, concurrency: int) -> Round:
         self.calls.append((variation.name, count, concurrency))
-        return Round(tuple(ProofTime(1.0, {}) for _ in range(count)), 2.0 * count, 0.5, 10, 20)
+        return Round(tuple(ProofTime(1.0, {}) for _ in range(count)), 2.0 * count, Use(0.5, {}, None), 10, 20)
 
 
 def test_warm_up_runs_first_and_does_not_count() -> None:
     engine, drawn = Recorder(), []
     variations = [Variation("a"), Variation("b")]
-    series = measure(engine, variations, Load(5, 2, 3), lambda phase, done: drawn.append((phase, done)))
+    series = measure(engine, variations, Load(13, 2, 3), lambda phase, done: drawn.append((phase, done)))
     assert engine.checked == ["a", "b"]
-    assert engine.calls == [("a", 3, 2), ("b", 3, 2), ("a", 3, 2), ("b", 3, 2), ("b", 2, 2), ("a", 2, 2)]
-    assert [len(each.proofs) for each in series] == [5, 5]
+    assert engine.calls == [("a", 3, 2), ("b", 3, 2), ("a", 7, 2), ("b", 7, 2), ("b", 6, 2), ("a", 6, 2)]
+    assert [len(each.proofs) for each in series] == [13, 13]
     assert drawn[0] == ("warm-up, a", 0.0)
     shares = [done for _, done in drawn]
     assert shares == sorted(shares)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from cuzk_engine.client import EngineClient, JobState
+from cuzk_engine.events import Cause
 from tests.cli.conftest import ROOT, Cuzk, command
 from tests.support.cases import BROKEN, case
 from tests.support.daemons import Daemon, Witnesses, running, wait_for
@@ -28,25 +29,37 @@ def spread_is_sound(spread: dict[str, Any], count: int) -> bool:
     return ordered and spread["min"] > 0 and spread["count"] == count
 
 
+def shares_add_up(document: dict[str, Any]) -> None:
+    """A round is busy or idle, and every idle moment has a cause."""
+    spreads = [document["busy"], *document["idle"].values()]
+    least, most = (sum(spread[end] for spread in spreads) for end in ("min", "max"))
+    assert 0 < document["busy"]["min"] <= document["busy"]["max"] <= 1
+    assert least <= 1 + 1e-9
+    assert most >= 1 - 1e-9
+    assert set(document["idle"]) <= {*Cause, "short"}
+
+
 def test_figures_of_this_process(cuzk: Cuzk) -> None:
     vary = ["workers=1,2", "prestage=off,ahead"]
-    result = cuzk("bench", KEY, WITNESS, "-c", 5, "-j", 2, "--json", "--vary", *vary)
+    result = cuzk("bench", KEY, WITNESS, "-c", 13, "-j", 2, "--json", "--vary", *vary)
     assert (result.code, result.err) == (0, "")
     document = json.loads(result.out)
-    assert (document["device"], document["count"], document["concurrency"], document["warm_up"]) == ("cpu", 5, 2, 2)
+    assert (document["device"], document["count"], document["concurrency"], document["warm_up"]) == ("cpu", 13, 2, 2)
     assert [each["variation"] for each in document["variations"]] == [
         f"workers={workers} prestage={prestage}" for workers in (1, 2) for prestage in ("off", "ahead")
     ]
     for each in document["variations"]:
-        assert spread_is_sound(each["seconds"], 5)
-        assert [part["proofs"] for part in each["rounds"]] == [3, 2]
+        assert spread_is_sound(each["seconds"], 13)
+        assert [part["proofs"] for part in each["rounds"]] == [7, 6]
         assert spread_is_sound(each["proofs_a_minute"], 2)
-        assert 0 < each["busy"]["median"] <= 1
+        shares_add_up(each)
+        assert spread_is_sound(each["kernels"], 2)
+        assert each["kernels"]["median"] < each["seconds"]["max"]
         assert each["device_peak_bytes"] > 0
         assert each["resident_peak_bytes"] is None or each["resident_peak_bytes"] > each["device_peak_bytes"]
         medians = {name: phase["median"] for name, phase in each["phases"].items()}
         assert {"evaluate", "ntt", "msm", "verify"} <= set(medians)
-        assert all(phase["count"] == 5 for phase in each["phases"].values())
+        assert all(phase["count"] == 13 for phase in each["phases"].values())
         for part in each["rounds"]:
             # What one worker did one after another, or two at once, took as long as the round at least.
             workers = int(each["settings"][WORKERS])
@@ -60,10 +73,11 @@ def test_the_text_says_what_was_counted(cuzk: Cuzk) -> None:
     assert "2 proofs a variation, 1 at once, on cpu" in result.out
     assert "The first 1 of each variation warmed up and do not count." in result.out
     assert "Note: srs.residency makes no difference on cpu." in result.out
-    assert [line.split()[0] for line in result.out.splitlines() if line.startswith("residency=")] == [
-        *("residency=host", "residency=auto"),
-        *("residency=host", "residency=auto"),
-    ]
+    assert "1 round" not in result.out
+    lines = result.out.splitlines()
+    tables = [lines[at + 1 : at + 3] for at, line in enumerate(lines) if line.startswith(" " * 14 + "  s a proof")]
+    tables += [lines[at + 1 : at + 3] for at, line in enumerate(lines) if line.startswith("median ")]
+    assert [[row.split()[0] for row in rows] for rows in tables] == [["residency=host", "residency=auto"]] * 3
 
 
 def test_a_profile_is_made(cuzk: Cuzk, cuzk_home: Path) -> None:
@@ -242,7 +256,8 @@ def test_real_proofs_of_an_engine_have_all_figures(cuzk: Cuzk, home: Path) -> No
         document = json.loads(result.out)
         (each,) = document["variations"]
         assert each["variation"] == "as configured"
-        assert 0 < each["busy"]["median"] <= 1
+        shares_add_up(each)
+        assert each["kernels"]["min"] > 0
         assert each["device_peak_bytes"] > 0
         assert each["resident_peak_bytes"] > 1 << 20
         assert {"evaluate", "ntt", "msm", "verify"} <= set(each["phases"])

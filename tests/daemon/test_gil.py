@@ -26,6 +26,7 @@ def share_while(work: str) -> float:
     watch = GilWatch()
     other = threading.Thread(target=count if work == "python" else sleep)
     watch.start()
+    time.sleep(0.6)  # in which it learns what a free lock costs
     other.start()
     watch.resume()
     samples = held = 0

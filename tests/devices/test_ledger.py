@@ -460,3 +460,32 @@ def test_what_caches_would_give():
     assert ledger.idle() == 0
     kept.append(7)
     assert ledger.idle() == 7
+
+
+def test_work_under_way_may_keep_its_memory_without_the_lock():
+    """Where there is room for it beside what others may use under the lock; else it keeps the lock."""
+    ledger, wait = Ledger("cuda:0", 100), CancelToken()
+    first, second = ledger.reserve(10, 50, owner(1), wait), ledger.reserve(10, 30, owner(2), wait)
+    grant = ledger.take(40, Purpose.MSM, owner(1))
+    assert ledger.committed == 70
+    assert first.settle_early()
+    assert (first.held, first.serial, first.serial_used) == (40, 0, 0)
+    assert ledger.committed == 80
+    other = ledger.take(40, Purpose.MSM, owner(2))
+    ledger.give_back(grant)
+    ledger.give_back(other)
+    first.release()
+    second.release()
+
+    first, second = ledger.reserve(10, 50, owner(1), wait), ledger.reserve(10, 30, owner(2), wait)
+    grant = ledger.take(60, Purpose.MSM, owner(1))
+    ballast = ledger.take(25, Purpose.SCRATCH, owner(3))
+    assert not first.settle_early()
+    assert (first.held, first.serial, ledger.committed) == (10, 50, 95)
+    ledger.give_back(grant)
+    assert first.settle_early()
+    assert ledger.committed == 65
+    for thing in (first, second):
+        thing.release()
+    ledger.give_back(ballast)
+    assert ledger.committed == 0

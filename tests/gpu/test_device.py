@@ -38,7 +38,7 @@ from cuzk_engine.errors import CuzkError, MemoryPlanError, OutOfDeviceMemoryErro
 from cuzk_engine.events import Allocation, Event, Kind, Lane, Purpose, Span
 from cuzk_engine.formats.wtns import Witness
 from cuzk_engine.formats.zkey import ZKey
-from cuzk_engine.keys import check_coefficients
+from cuzk_engine.key_checks import check_coefficients
 from tests.gpu.conftest import KERNELS
 from tests.gpu.curve_reference import generator, montgomery_bytes, multiply
 from tests.support.cases import case

@@ -38,7 +38,7 @@ def summer(request: pytest.FixtureRequest, kernels: Kernels, curve: Curve) -> ms
     return _MSMS[key]
 
 
-def points_of(summer: msm.Msm, factors: list[int]) -> object:
+def points_of(summer: msm.Msm, factors: list[int]) -> Any:
     base = reference.montgomery_bytes(summer.curve, reference.generator(summer.curve, summer.group), summer.group)
     return summer.fixed_base(base, cupy.asarray(to_limbs(factors)))
 

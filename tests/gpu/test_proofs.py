@@ -152,7 +152,8 @@ def test_a_key_of_bellperson(runner: Runner, tmp_path: Path) -> None:
     assert outcome.device == "cuda:0"
 
 
-def test_the_command(cuzk_home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUZK_HOME", str(tmp_path / "home"))
     cache_dir().mkdir(parents=True, exist_ok=True)
     (cache_dir() / "kernels").symlink_to(KERNELS)
     for item in (case("bn128", "merkle10"), case("bls12381", "mul_out")):

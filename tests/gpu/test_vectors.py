@@ -116,8 +116,19 @@ def test_gather(kernels: Kernels, curve: Curve, bits: int) -> None:
     scalars, index = source.integers(0, 1 << 60, (1024, 4), np.uint64), np.flatnonzero(source.integers(0, 2, 1024))
     places = [int(format(i, f"0{bits}b")[::-1], 2) for i in index] if bits else index
     work = vectors.Vectors(kernels, curve)
-    found = work.gather(cupy.asarray(scalars), cupy.asarray(index.astype(np.uint32)), bits)
+    on_device = cupy.asarray(scalars)
+    found = work.gather(on_device, index.size, cupy.asarray(index.astype(np.uint32)), 0, bits)
     assert (cupy.asnumpy(found) == scalars[places]).all()
+    # A part of them, without those whose points are at infinity.
+    first, count = 100, 300
+    points = np.zeros((count, 64), np.uint8)
+    points[::3, 63] = 1
+    found = work.gather(on_device, count, None, first, bits, cupy.asarray(points.reshape(-1)))
+    numbers = range(first, first + count)
+    places = [int(format(i, f"0{bits}b")[::-1], 2) for i in numbers] if bits else list(numbers)
+    expected = scalars[places]
+    expected[~points.any(axis=1)] = 0
+    assert (cupy.asnumpy(found) == expected).all()
 
 
 @pytest.mark.parametrize("is_reversed", [False, True])

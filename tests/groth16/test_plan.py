@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuzk_engine.curves import CURVES
+from cuzk_engine.devices.base import CancelToken
 from cuzk_engine.errors import CancelledError
 from cuzk_engine.formats.zkey import ZKey
 from cuzk_engine.groth16.density import count_present
@@ -45,11 +46,10 @@ def test_points_at_infinity_are_counted(item):
 
 
 def test_counting_can_be_interrupted():
-    def stop():
-        raise CancelledError("cancelled")
-
+    cancel = CancelToken()
+    cancel.set()
     with pytest.raises(CancelledError):
-        count_present(ZKey.open(CASES[0].path("circuit.zkey")), stop)
+        count_present(ZKey.open(CASES[0].path("circuit.zkey")), cancel_address=cancel.address)
 
 
 def test_costs_grow_with_the_circuit():

@@ -78,6 +78,13 @@ void fields(const char *name) {
     const F a = random_element<F>(), b = random_element<F>(), c = random_element<F>(), d = random_element<F>();
     check(a * b == slow_product(a, b), name, i, 0);
     check(a.sqr() == slow_product(a, a), name, i, 1);
+    F quick;
+    ColumnsCuda<typename F::P>::mul(quick.v, a.v, b.v);
+    check(quick == a * b, name, i, 6);
+    if constexpr (F::P::modulus[F::P::limbs - 1] >> 62 == 0) {
+      ColumnsCuda<typename F::P>::dot(quick.v, a.v, b.v, c.v, d.v);
+      check(quick == a * b + c * d, name, i, 7);
+    }
     check((a + b) - b == a && (a + b).is_reduced() && (a - b).is_reduced() && (a * b).is_reduced(), name, i, 2);
     check(a.to_mont().from_mont() == a && (-a + a).is_zero(), name, i, 3);
     if constexpr (F::P::modulus[F::P::limbs - 1] >> 62 == 0)

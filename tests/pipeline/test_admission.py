@@ -144,7 +144,7 @@ def test_host_memory_waits_for_another_worker():
     """Two workers, host memory for the vectors of one: both prove, one after the other."""
     bench = Bench()
     sizes = KEYS.get(ITEM.path("circuit.zkey")).sizes
-    bench.device.host.capacity = 3 * sizes.vector_bytes + 1
+    bench.device.host.ledger.capacity = 3 * sizes.vector_bytes + 1
     outcomes, owners = [], [Owner("job", 0, worker) for worker in range(3)]
 
     def work(owner):
@@ -156,13 +156,13 @@ def test_host_memory_waits_for_another_worker():
     for thread in threads:
         thread.join(LONG_S)
     assert len(outcomes) == 3
-    assert bench.device.host.use().peak <= bench.device.host.capacity
+    assert bench.device.host.memory().peak <= bench.device.host.ledger.capacity
     bench.assert_nothing_is_held()
 
 
 def test_too_little_host_memory_for_any_mode():
     bench = Bench()
-    bench.device.host.capacity = 1000
+    bench.device.host.ledger.capacity = 1000
     with pytest.raises(MemoryPlanError, match="device host: not enough memory"):
         bench.prove(ITEM)
     bench.assert_nothing_is_held()
@@ -172,7 +172,7 @@ def test_page_locked_memory_that_cannot_be_had_is_done_without():
     """The witness needs no copy where pre-staging is off."""
     bench = bench_with(GIB)
     sizes = KEYS.get(ITEM.path("circuit.zkey")).sizes
-    bench.device.host.capacity = 3 * sizes.vector_bytes
+    bench.device.host.ledger.capacity = 3 * sizes.vector_bytes
     assert bench.prove(ITEM, PipelineSettings(evaluate=Evaluation.HOST)).mode.prestage is Prestage.OFF
 
 

@@ -1,9 +1,12 @@
 """Given the same r and s, every mode makes the same proof, bit by bit."""
 
 import itertools
+from contextlib import contextmanager
 
 import pytest
 
+from cuzk_engine.devices.base import CancelToken, CosetExtend, HJoin, Msm, Owner
+from cuzk_engine.errors import CancelledError
 from cuzk_engine.events import Allocation, Kind, Lane, Purpose
 from cuzk_engine.pipeline.modes import Evaluation, PipelineSettings, Prestage, Residency
 from tests.support.bench import GIB, Bench
@@ -78,6 +81,83 @@ def test_a_result_is_added_while_the_next_launch_runs():
     device.order.clear()
     Bench(device=device).prove(case("bn128", "chain_252"), PipelineSettings(double_buffer=False))
     assert device.order == 5 * ["launch", "fetch"]
+
+
+class Travelling(Ordered):
+    """Tells in which order points are sent and summed, too."""
+
+    def upload(self, target, source, kind, owner):
+        if kind == Kind.UPLOAD_SRS:
+            self.order.append("send")
+        return super().upload(target, source, kind, owner)
+
+    def launch(self, operation, *args):
+        if isinstance(operation, CosetExtend):
+            self.order.append("transform")
+        return super().launch(operation, *args)
+
+
+def test_points_are_sent_one_launch_ahead():
+    """The first ones before the transforms, so that no launch waits for its points."""
+    device = Travelling()
+    settings = PipelineSettings(residency=Residency.HOST)
+    Bench(device=device).prove(case("bn128", "chain_252"), settings)
+    middle = ["launch", "send"] + 3 * ["launch", "send", "fetch"]
+    assert device.order == ["send", *(3 * ["transform"]), *middle, "launch", "fetch", "fetch"]
+    assert "srs" not in device.memory().by_purpose
+
+
+def test_points_that_were_sent_for_nothing_go():
+    class Refusing(Travelling):
+        def launch(self, operation, *args):
+            if isinstance(operation, HJoin):
+                raise CancelledError("cancelled")
+            return super().launch(operation, *args)
+
+    bench = Bench(device=Refusing())
+    with pytest.raises(CancelledError):
+        bench.prove(case("bn128", "chain_252"), PipelineSettings(residency=Residency.HOST))
+    assert bench.device.order == ["send", *(3 * ["transform"])]
+    bench.device.drop_residents()
+    bench.runner._tables.clear()
+    assert bench.device.memory().used == bench.device.ledger.committed == 0
+
+
+def test_the_lock_is_let_go_with_sums_under_way():
+    """Where their memory may count beside the next worker's; else when they have ended."""
+
+    class Waited(Card):
+        waits = 0
+
+        def launch(self, operation, *args):
+            done = super().launch(operation, *args)
+            card = self
+            if isinstance(operation, Msm):
+
+                class Event:
+                    def wait(self):
+                        card.waits += 1
+                        done.wait()
+
+                return Event()
+            return done
+
+        @contextmanager
+        def compute_lock(self, owner, cancel):
+            with super().compute_lock(owner, cancel):
+                yield
+            self.waited = self.waits
+
+    device = Waited(GIB, parallel=2)
+    Bench(device=device).prove(case("bn128", "chain_252"))
+    assert device.waited == 4  # of five launches
+    item = case("bn128", "chain_252")
+    small = Waited(GIB, parallel=2)
+    bench = Bench(device=small)
+    plan = bench.runner.plan(bench.runner.keys.get(item.path("circuit.zkey")).sizes)
+    small.ledger.reserve(GIB - sum(plan.reservation), plan.reservation[1], Owner("another", 0, 1), CancelToken())
+    bench.prove(item)
+    assert small.waited == 5
 
 
 def test_the_host_works_outside_the_lock():

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cuzk_engine.client.types import MemoryPlanInfo, PlanChoice
+from cuzk_engine.devices.pages import block_bytes
 from cuzk_engine.errors import FormatError
 from cuzk_engine.keys import CheckedKeys, KeyCache
 from cuzk_engine.pipeline.modes import Evaluation, PipelineSettings, Prestage, Residency
@@ -44,7 +45,7 @@ def test_what_a_card_is_told():
     assert found.peak == max(sum(stage.values()) for stage in found.stages.values())
     assert list(found.stages)[:2] == ["evaluate", "transform"]
     assert found.total > found.peak
-    assert (found.host_peak, found.host_capacity) == (2 * 92352, card.host.memory().capacity)
+    assert (found.host_peak, found.host_capacity) == (2 * block_bytes(92352), card.host.budget)
     assert card.memory().used == 5000
 
 

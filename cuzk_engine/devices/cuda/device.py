@@ -409,7 +409,7 @@ class CudaDevice(LedgerDevice):
         with self._guard(), self._slots.next() as (slot, place), ExitStack() as stack:
             points = stack.enter_context(self._loader.points(operation, sent, slot, owner)) if n else None
             count = 0 if points is None else points.count
-            picked = points is not None and points.index is not None
+            picked = points is not None and points.pick
             nbytes = need.msm_arena_bytes(curve, group, count, self._budget, picked=picked) if count else 0
             form = need.msm_form(curve, group, count, self._budget)
             stack.enter_context(self._launching)

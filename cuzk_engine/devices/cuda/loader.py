@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import cupy
@@ -79,7 +80,7 @@ class Loader:
             sent = self._memory.allocate(int(data.nbytes), Purpose.SRS, owner)
             slot.keep(sent)
             self.load(sent, data, owner)
-        yield points_in(sent, size, len(data), picked=False)
+        yield replace(points_in(sent, size, len(data), picked=False), travel=True)
 
     @contextmanager
     def parts(self, data: Bytes, stream: Any, owner: Owner) -> Iterator[Callable[[], Iterator[tuple[int, Any]]]]:

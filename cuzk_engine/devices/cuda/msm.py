@@ -18,6 +18,7 @@ import numpy as np
 from cuzk_engine.curves import Curve
 from cuzk_engine.devices.cuda import programs
 from cuzk_engine.devices.cuda.module import Kernels
+from cuzk_engine.devices.cuda.programs import MsmPrograms
 from cuzk_engine.devices.cuda.shape import (
     LEVELS,
     SCAN_TILE,
@@ -70,8 +71,7 @@ class Msm:
     """Sums of scalars times points of one group of one curve. Keeps no arrays between calls: memory comes from CuPy's
     allocator.
 
-    ``blocks``: resident blocks a multiprocessor, of the XYZZ additions, of the two passes of a round of affine ones and
-    of the row and column sums; None for what was best on an H200.
+    ``names``: its programs, None for those that were best on an H200.
     """
 
     def __init__(
@@ -79,15 +79,13 @@ class Msm:
         kernels: Kernels,
         curve: Curve,
         group: int,
-        blocks: int | None = None,
-        tree_blocks: tuple[int, int] | None = None,
-        fold_blocks: int | None = None,
+        names: MsmPrograms | None = None,
     ) -> None:
         self._kernels, self.curve, self.group = kernels, curve, group
         self._lanes = group
         self.coordinate_bytes = curve.n8q * group
         self.point_bytes, self.sum_bytes = 2 * self.coordinate_bytes, 4 * self.coordinate_bytes
-        names = programs.msm(curve, group, blocks, tree_blocks, fold_blocks)
+        names = names or programs.msm(curve, group)
         self._digits, self._sort, self._tasks = names.digits, names.sort, names.tasks
         self._accumulate, self._merge, self._fold = names.accumulate, names.merge, names.fold
         self._bits, self._finish, self._fixed, self._affine = names.bits, names.finish, names.fixed, names.affine

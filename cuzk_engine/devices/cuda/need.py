@@ -52,7 +52,7 @@ def is_picked(n: int, present: int) -> bool:
 def msm_need(curve: Curve, group: int, n: int, present: int, budget: int, *, resident: bool) -> Need:
     size = point_bytes(curve, group)
     if not resident:
-        return Need(msm_arena_bytes(curve, group, n, budget) if n else 0, transit=n * size)
+        return Need(msm_arena_bytes(curve, group, n, budget, picked=True) if n else 0, transit=n * size)
     if not is_picked(n, present):
         return Need(msm_arena_bytes(curve, group, n, budget), stay=n * size)
     scratch = msm_arena_bytes(curve, group, present, budget, picked=True) if present else 0

@@ -33,12 +33,18 @@ FACTOR_BYTES: Final = _FACTORS * 2 * FR_BYTES
 @dataclass(frozen=True, eq=False, slots=True)
 class Points:
     """Affine points on the device in ``block``; with ``index`` only those of a query that are not at infinity, and the
-    numbers of their scalars (uint32)."""
+    numbers of their scalars (uint32). ``travel``: they came for one launch, part of a query and infinity among them."""
 
     block: CudaBuffer
     count: int
     array: Any
     index: Any | None = None
+    travel: bool = False
+
+    @property
+    def pick(self) -> bool:
+        """Whether their scalars are picked from the vector, which takes memory."""
+        return self.travel or self.index is not None
 
 
 def points_in(block: CudaBuffer, size: int, count: int, *, picked: bool) -> Points:
@@ -159,22 +165,26 @@ class Operations:
         form: Shape,
         streams: Streams,
     ) -> None:
-        curve, n = operation.curve, operation.n
+        curve, n, first = operation.curve, operation.n, operation.offset
         if points is None or points.count == 0:
             runtime.memsetAsync(result.address, 0, point_bytes(curve, operation.group), _stream())
             return
-        reversed_bits = 0
-        if scalars.is_reversed:
-            reversed_bits = n.bit_length() - 1
-            if operation.offset or scalars.nbytes != n * FR_BYTES or n != 1 << reversed_bits:
-                raise ValueError("part of a vector in bit-reversed order")
+        length = scalars.nbytes // FR_BYTES
+        reversed_bits = length.bit_length() - 1 if scalars.is_reversed else 0
+        if scalars.is_reversed and length != 1 << reversed_bits:
+            raise ValueError(f"{length} scalars in bit-reversed order")
         if scalars.pending != 1:
             raise ValueError("scalars that lack a factor")
         kernels = self.msm_kernels(curve, operation.group)
-        view = scalars.array((n, 4), np.uint64, operation.offset * FR_BYTES)
-        if points.index is not None:
-            view = self.vectors(curve).gather(view, points.index, reversed_bits)
+        if points.pick:
+            there = points.array if points.travel else None
+            whole = scalars.array((length, 4), np.uint64)
+            view = self.vectors(curve).gather(whole, points.count, points.index, first, reversed_bits, there)
             reversed_bits = 0
+        elif reversed_bits and n != length:
+            raise ValueError("part of a vector in bit-reversed order")
+        else:
+            view = scalars.array((n, 4), np.uint64, first * FR_BYTES)
         total = kernels.run(points.array, view, form, reversed_bits, marks, streams)
         kernels.write_affine(total, result.array((point_bytes(curve, operation.group),), np.uint8))
 

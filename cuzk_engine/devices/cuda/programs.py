@@ -109,12 +109,16 @@ def msm(
     blocks: int | None = None,
     tree_blocks: tuple[int, int] | None = None,
     fold_blocks: int | None = None,
+    *,
+    short_latency: bool = True,
 ) -> MsmPrograms:
     """Resident blocks a multiprocessor of the accumulation (``blocks``), as in `tree`, and of the row and column sums
-    (``fold_blocks``); None for what was best on an H200."""
+    (``fold_blocks``), None for what was best on an H200. ``short_latency``: multiplications of ff/columns_cuda.hpp at
+    the end."""
     name = _cpp_curve(curve)
     options = (f"-DCUZK_CURVE={name}", f"-DCUZK_GROUP={group}")
     summing = (*options, f"-DCUZK_BLOCKS={fold_blocks or (2 if curve.limbs == 6 else 3)}")
+    few_warps = (*options, "-DCUZK_SHORT_LATENCY=1") if short_latency else options
     return MsmPrograms(
         digits=Program("msm/digits.cu", (f"-DCUZK_FIELD={name}Fr",)),
         sort=sort(),
@@ -122,8 +126,8 @@ def msm(
         accumulate=Program("msm/accumulate.cu", (*options, f"-DCUZK_BLOCKS={blocks or _RESIDENT[curve.limbs, group]}")),
         merge=Program("msm/merge.cu", summing),
         fold=Program("msm/fold.cu", summing),
-        bits=Program("msm/bits.cu", options),
-        finish=Program("msm/finish.cu", options),
+        bits=Program("msm/bits.cu", few_warps),
+        finish=Program("msm/finish.cu", few_warps),
         affine=Program("msm/affine.cu", options),
         fixed=Program("msm/fixed.cu", options),
         images=Program("msm/images.cu", options),

@@ -159,10 +159,12 @@ class Bench:
     def __init__(self, module: Any, fake: Any) -> None:
         self.module, self.fake, self.runtime = module, fake, fake.cuda.runtime
         self.events: list[Event] = []
+        self.opened: list[Any] = []
 
     def open(self, limit: int | None = None, parallel: int = 2) -> Any:
         device = self.module.CudaDevice(0, Path("/nonexistent"), self.events.append, limit, parallel=parallel)
         device._operations = CpuOperations(self.fake)
+        self.opened.append(device)
         return device
 
 
@@ -174,7 +176,10 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
     device = importlib.import_module("cuzk_engine.devices.cuda.device")
-    yield Bench(device, fake)
+    made = Bench(device, fake)
+    yield made
+    for opened in made.opened:
+        opened.close()
     for name, module in before.items():
         sys.modules.pop(name, None)
         if module is not None:
