@@ -289,6 +289,17 @@ class TestIncidentDialog:
         window.theme.choose(ThemeChoice.LIGHT)
         dialog.grab()
 
+    def test_those_that_are_alike_share_a_card(self, window: MainWindow, engine: FakeEngine, qtbot: QtBot) -> None:
+        cards = window.live.findings.cards
+        events = EventBatch.empty()
+        now = time.monotonic_ns()
+        events.incidents += [stories.incident(now), Incident(now, GPU, "worker-died", "", "signal 9")]
+        engine.push(fakes.update(now, events))
+        qtbot.waitUntil(lambda: ("incident", "3") in cards, timeout=WAIT_MS)
+        assert ("incident", "2") not in cards
+        assert cards["incident", "1"].title.text().startswith("Out of memory, 2 times, ")
+        assert cards["incident", "3"].title.text().startswith("Worker died, ")
+
     def test_without_a_picture(self, window: MainWindow, engine: FakeEngine, qtbot: QtBot) -> None:
         events = EventBatch.empty()
         events.incidents.append(Incident(time.monotonic_ns(), GPU, "worker-died", "", "signal 9"))
