@@ -30,7 +30,7 @@ MODES = [
 ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def runner() -> Iterator[Runner]:
     device = CudaDevice(0, KERNELS)
     yield Runner(device, KeyCache())
