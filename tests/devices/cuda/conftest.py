@@ -24,6 +24,7 @@ _DEPENDENT = (
     "device",
     "feeder",
     "fields",
+    "launcher",
     "loader",
     "locker",
     "memory",
