@@ -33,15 +33,24 @@ def test_each_job_hears_of_its_own_waiting(monkeypatch: pytest.MonkeyPatch) -> N
                 opened["compiling"]("sm_90", 7, 14)
             return super().launch(operation, owner, cancel, after)
 
-    def opening(name: str, sink: Any, arena: str, threads: int, compiling: Any) -> CpuDevice:
+    def opening(name: str, sink: Any, arena: str, threads: int, host: Any, compiling: Any) -> CpuDevice:
         opened["compiling"] = compiling
-        device = open_device("cpu", sink, arena, threads)
+        device = open_device("cpu", sink, arena, threads, host)
         device.__class__ = Device
         assert isinstance(device, CpuDevice)
         return device
 
     monkeypatch.setattr(runner_runtime, "open_device", opening)
-    runtime = RunnerRuntime.open("cuda:0", {"arena": "auto", "threads": 1}, lambda event: None)
+    options = {
+        "arena": "auto",
+        "threads": 1,
+        "processes": 1,
+        "budget": "auto",
+        "margin": "0B",
+        "evaluation_threads": 0,
+        "min_idle": "0s",
+    }
+    runtime = RunnerRuntime.open("cuda:0", options, lambda event: None)
     files = case("bn128", "mul_out")
     heard: dict[str, list[tuple[str, float]]] = {"first": [], "second": []}
 

@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,16 +45,17 @@ from cuzk_engine.devices.base import (
 from cuzk_engine.devices.cuda import card, faults, need
 from cuzk_engine.devices.cuda.compiling import Progress
 from cuzk_engine.devices.cuda.feeder import is_pinned
+from cuzk_engine.devices.cuda.launcher import MsmLauncher
 from cuzk_engine.devices.cuda.loader import Loader, own_reservation
 from cuzk_engine.devices.cuda.locker import CudaLocker
-from cuzk_engine.devices.cuda.memory import Arena, CudaBuffer, LedgerAllocator, Memory
+from cuzk_engine.devices.cuda.memory import CudaBuffer, LedgerAllocator, Memory
 from cuzk_engine.devices.cuda.module import Kernels
 from cuzk_engine.devices.cuda.need import FR_BYTES
 from cuzk_engine.devices.cuda.nvrtc import NvrtcError
 from cuzk_engine.devices.cuda.operations import FACTOR_BYTES, Operations
 from cuzk_engine.devices.cuda.resident import Residents
-from cuzk_engine.devices.cuda.slots import HIGHEST, PARALLEL, Place, Slot, Slots
-from cuzk_engine.devices.cuda.timeline import CudaEvent, Timeline, msm_spans
+from cuzk_engine.devices.cuda.slots import HIGHEST, PARALLEL, Slots
+from cuzk_engine.devices.cuda.timeline import CudaEvent, Timeline
 from cuzk_engine.devices.cuda.vectors import Matrices
 from cuzk_engine.devices.host import HostMemory
 from cuzk_engine.devices.ledger import Ledger, LedgerDevice
@@ -117,6 +118,9 @@ class CudaDevice(LedgerDevice):
             self._ledger.add_reclaimer(self._residents.reclaim, self._residents.idle)
             self._locker = CudaLocker(self._guard)
             self._loader = Loader(self._memory, self._residents, self._timeline, self._guard, self._page_locked)
+            self._launcher = MsmLauncher(
+                self._memory, self._slots, self._loader, self._timeline, self._guard, self._launching, self._budget
+            )
             kernels = Kernels(cache, self._id, sink, progress)
             self._factors = self._memory.allocate(FACTOR_BYTES, Purpose.CONTEXT, _NOBODY)
             self._operations = Operations(kernels, self._factors)
@@ -413,49 +417,7 @@ class CudaDevice(LedgerDevice):
         scalars = _own(operation.scalars, (operation.offset + n) * FR_BYTES)
         result = _own(operation.result, need.point_bytes(curve, group))
         sent = None if operation.sent is None else _own(operation.sent, int(operation.points.nbytes))
-        with self._guard(), self._slots.next() as (slot, place), ExitStack() as stack:
-            points = stack.enter_context(self._loader.points(operation, sent, slot, owner)) if n else None
-            count = 0 if points is None else points.count
-            picked = points is not None and points.pick
-            nbytes = need.msm_arena_bytes(curve, group, count, self._budget, picked=picked) if count else 0
-            form = need.msm_form(curve, group, count, self._budget)
-            stack.enter_context(self._launching)
-            scratch = slot.scratch(nbytes, owner)
-            arena = Arena(self._memory, scratch, place.stream)
-            reads = [scalars, *([] if points is None else [points.block])]
-            marks: list[tuple[str, Any]] = []
-            try:
-                with place.stream, cupy.cuda.using_allocator(arena.allocate):
-                    begin = self._begin_msm(slot, place, after, [*reads, scratch], result)
-                    self._operations.msm(operation, points, scalars, result, marks, form, place.streams)
-                    end = place.stream.record(cupy.cuda.Event(block=True))
-            except BaseException:
-                runtime.deviceSynchronize()  # what was launched may be on any of the place's streams
-                raise
-            finally:
-                for buffer in arena.besides:
-                    slot.keep(buffer)
-            slot.ended(place.stream, end)
-            for buffer in reads:
-                buffer.was_read(place.stream, end)
-            result.was_written(end)
-            for start, stop, kind in msm_spans(begin, marks, end):
-                self._timeline.add(start, stop, Lane.COMPUTE, kind, owner)
-            if arena.overflow:
-                log.info("%s: an MSM of %d points took %d bytes beyond its plan", self._id, n, arena.overflow)
-        return CudaEvent(end, self._timeline, self._guard, over=self._slots.reap)
-
-    def _begin_msm(
-        self, slot: Slot, place: Place, after: CudaEvent | None, reads: list[CudaBuffer], result: CudaBuffer
-    ) -> Any:
-        stream = place.stream
-        for event in (slot.last, None if after is None else after.event):
-            if event is not None:
-                stream.wait_event(event)
-        for buffer in reads:
-            buffer.before_read(stream)
-        result.before_write(stream)
-        return stream.record(cupy.cuda.Event())
+        return self._launcher.launch(self._operations, operation, scalars, result, sent, owner, after)
 
     def _evaluate(self, operation: Evaluate, owner: Owner) -> CudaEvent:
         witness = _own(operation.witness)
