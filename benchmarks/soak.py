@@ -1,6 +1,6 @@
 """A day's worth of partitions in a few minutes: does the engine's memory stay flat?
 
-    .venv/bin/python benchmarks/soak.py [--minutes 20] [--profile chain:2^8] [--partitions 27000] [--json]
+    .venv/bin/python benchmarks/soak.py [--minutes 20] [--profile chain:2^4] [--partitions 27000] [--json]
 
 Starts an engine of its own on the CPU, in a home folder of its own, and keeps it busy with a small circuit: jobs of
 one to ten partitions with all priorities, some streamed, some cancelled, and a setting changed now and then. A day of
@@ -170,7 +170,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--minutes", type=float, default=20.0)
     parser.add_argument("--partitions", type=int, default=27_000, help="ends when so many are proved")
-    parser.add_argument("--profile", default="chain:2^8")
+    parser.add_argument("--profile", default="chain:2^4")
     parser.add_argument("--bound", type=float, default=0.02)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true")

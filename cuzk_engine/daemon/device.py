@@ -41,6 +41,8 @@ from cuzk_engine.telemetry.columns import encode_events
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_DUMPABLE: Final = 4
+_M_ARENA_MAX: Final = -8
+_ARENAS: Final = 2
 FLUSH_SECONDS: Final = 0.05
 _MAX_BUFFERED: Final = 200_000  # events between two flushes
 _PROGRESS_NS: Final = 50 * 10**6
@@ -279,6 +281,7 @@ class DeviceProcess:
 def main(arguments: list[str]) -> int:
     descriptor, device, supervisor, options = arguments
     _protect(int(supervisor))
+    _bound_malloc()
     if device == "cpu":  # all cores for minutes: the window and the supervisor come first where there is no spare one
         os.nice(_CPU_NICENESS)
     channel = BlockingChannel(socket.socket(fileno=int(descriptor)))
@@ -311,6 +314,14 @@ def _protect(supervisor: int) -> None:
         libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # a core_pattern with a pipe ignores the limit
     if os.getppid() != supervisor:  # it died before the signal was asked for
         os._exit(0)
+
+
+def _bound_malloc() -> None:
+    """glibc gives threads heaps of their own, eight a core, and each keeps what the largest proof on it took: with
+    workers that come and go the process would grow for hours."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_ARENA_MAX, _ARENAS)
 
 
 def _report_for_ever(events: EventBuffer, watch: GilWatch, channel: BlockingChannel) -> None:
