@@ -70,6 +70,7 @@ _NOBODY: Final = Owner()
 _LEAST_MARGIN: Final = 256 << 20  # for the kernels' code and stacks, which come later
 _MARGIN_SHARE: Final = 256
 _LISTED_NS: Final = 10**9  # for which a list of other programs serves
+_READ_NS: Final = 10**7  # for which a reading of the card's memory serves: the driver takes more than a millisecond
 _TO_DEVICE, _TO_HOST = 1, 2
 
 
@@ -91,6 +92,7 @@ class CudaDevice(LedgerDevice):
         self._id, self._number, self._sink = f"cuda:{number}", number, sink
         self._lost: DeviceLostError | None = None
         self._closed = False
+        self._read: tuple[tuple[int, int, int] | None, int] = None, 0
         self._launching = threading.RLock()
         self._uploading = threading.Lock()
         self._host, self._owns_host = host or HostMemory(host_budget().nbytes, sink, device=self._id), host is None
@@ -366,10 +368,15 @@ class CudaDevice(LedgerDevice):
 
     def _physical(self) -> tuple[int, int, int]:
         """Bytes that are free on the card, all of it, and what the engine has of it."""
+        found, read_ns = self._read
+        if found is not None and time.monotonic_ns() - read_ns < _READ_NS:
+            return found
         with self._guard():
             free, total = (int(x) for x in runtime.memGetInfo())
             _, reserved = self._memory.pool_use()
-        return free, total, self._own + reserved
+        found = free, total, self._own + reserved
+        self._read = found, time.monotonic_ns()
+        return found
 
     @contextmanager
     def _computing(
