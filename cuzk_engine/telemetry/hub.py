@@ -76,7 +76,8 @@ class Hub:
         self._max_past_events = max_past_events
         self._max_queued_events = max_queued_events
         self._clock = clock
-        self._past: deque[tuple[pb.TelemetryBatch, int, int]] = deque()  # batch, events, bytes
+        # (time, batch, events): as bytes a batch takes a third of what it takes as a message, and a known size.
+        self._past: deque[tuple[int, bytes, int]] = deque()
         self._past_events = 0
         self._past_bytes = 0
         self._readers: set[Reader] = set()
@@ -100,7 +101,7 @@ class Hub:
 
     def past(self, since_ns: int) -> list[pb.TelemetryBatch]:
         """Batches that were sent since then, oldest first."""
-        return [batch for batch, _, _ in self._past if batch.time_ns >= since_ns]
+        return [pb.TelemetryBatch.FromString(data) for time_ns, data, _ in self._past if time_ns >= since_ns]
 
     def publish(self, batch: pb.TelemetryBatch) -> None:
         """Stamps the batch and gives it to every reader. Raises ValueError for columns that do not fit together."""
@@ -111,16 +112,16 @@ class Hub:
         for allocation in allocations:
             self._ledger[allocation.device, allocation.purpose] += allocation.delta
         events = count_events(batch)
-        size = batch.ByteSize()
-        self._past.append((batch, events, size))
+        data = batch.SerializeToString()
+        self._past.append((batch.time_ns, data, events))
         self._past_events += events
-        self._past_bytes += size
+        self._past_bytes += len(data)
         while len(self._past) > 1 and (
             self._past_events > self._max_past_events or self._past_bytes > MAX_PAST_BYTES or len(self._past) > 100_000
         ):
-            _, old_events, old_size = self._past.popleft()
+            _, old, old_events = self._past.popleft()
             self._past_events -= old_events
-            self._past_bytes -= old_size
+            self._past_bytes -= len(old)
         for reader in self._readers:
             reader.put(batch, events)
 
