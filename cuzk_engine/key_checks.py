@@ -21,7 +21,7 @@ from cuzk_engine.errors import CuzkError, FormatError
 from cuzk_engine.formats.atomic import write_atomically
 from cuzk_engine.formats.source import Bytes, FileIdentity
 from cuzk_engine.formats.zkey import ZKEY_SPEC, ZKey
-from cuzk_engine.groth16.density import COUNTS
+from cuzk_engine.groth16.plan import Query
 from cuzk_engine.native import Data, Group, PointFault, PointProblem
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 Progress = Callable[[float], None]
 
 _CHECKS_KEPT: Final = 1000
-_CHECK_VERSION: Final = 3  # raised when the checks become stricter: what was checked before counts no more
+_CHECK_VERSION: Final = 2  # raised when the checks become stricter: what was checked before counts no more
 _CHUNK: Final = 8 << 20
 _POINTS_AT_ONCE: Final = 1 << 18  # between two reports of progress
 # A file that was written this shortly ago may change again without a new time stamp.
@@ -62,7 +62,9 @@ class CheckedKeys:
     def present(self, content: str) -> tuple[int, ...] | None:
         """What `count_present` found in this content, when it was checked."""
         counts = self._read()["checked"].get(content)
-        sound = isinstance(counts, list) and len(counts) == COUNTS and all(type(n) is int and n >= 0 for n in counts)
+        sound = (
+            isinstance(counts, list) and len(counts) == len(Query) and all(type(n) is int and n >= 0 for n in counts)
+        )
         return tuple(counts) if sound else None
 
     def remember(

@@ -22,13 +22,6 @@ from tests.formats.builders import Parts, put
 from tests.support.cases import BROKEN, CASES, case
 
 POINT_SECTIONS = (3, 5, 6, 7, 8, 9)
-
-
-def counts_of(key):
-    """As `count_present` makes them."""
-    return *key.sizes.present, key.sizes.generals
-
-
 curves = pytest.mark.parametrize("curve", CURVES, ids=lambda curve: curve.name)
 
 
@@ -191,17 +184,17 @@ def test_points_at_infinity_are_counted(item):
     sections = {Query.H: zkey.h, Query.A: zkey.a, Query.B1: zkey.b1, Query.B2: zkey.b2, Query.L: zkey.l}
     for query, count in zip(Query, key.sizes.present, strict=True):
         assert count == sum(any(point.tobytes()) for point in sections[query])
-    assert counts_of(KeyCache().get(path)) == counts_of(key) == count_present(key.zkey)
+    assert KeyCache().get(path).sizes.present == key.sizes.present == count_present(key.zkey)
 
 
 @pytest.mark.parametrize("counts", [5, None, [], [1, 2, 3, 4], [1, 2, 3, 4, -1], [1, 2, 3, 4, "5"]])
 def test_strange_counts_are_not_believed(tmp_path, checks, counts):
     path, store = written(tmp_path, parts_of(BN254)), CheckedKeys()
-    expected = counts_of(KeyCache(store).get(path))
+    expected = KeyCache(store).get(path).sizes.present
     state = json.loads(store.path.read_text())
     state["checked"] = dict.fromkeys(state["checked"], counts)
     store.path.write_text(json.dumps(state))
-    assert counts_of(KeyCache(store).get(path)) == expected
+    assert KeyCache(store).get(path).sizes.present == expected
     assert checks["points"] == 1
 
 
@@ -346,14 +339,14 @@ def test_points_that_are_not_at_infinity_are_counted_once(tmp_path, monkeypatch)
     checks = CheckedKeys(tmp_path)
     content = KeyCache(checks).get(path).zkey.content_hash()
     assert counts == [checks.present(content)]
-    assert counts_of(KeyCache(checks).get(path)) == counts[0]
+    assert KeyCache(checks).get(path).sizes.present == counts[0]
     assert len(counts) == 1
     memory = json.loads(checks.path.read_text())
     for nonsense in ({}, {content: [1, 2]}, {content: "many"}, {content: [1, 2, 3, 4, "x"]}):
         checks.path.write_text(json.dumps(memory | {"checked": nonsense}))
         assert checks.present(content) is None
         before = len(counts)
-        assert counts_of(KeyCache(checks).get(path)) == counts[0]
+        assert KeyCache(checks).get(path).sizes.present == counts[0]
         assert len(counts) == before + 1
     checks.path.write_text(json.dumps(memory | {"checked": []}))
     assert not checks.is_checked(content)

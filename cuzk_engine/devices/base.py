@@ -375,17 +375,10 @@ class Device(Protocol):
         ...
 
     def evaluate_need(
-        self,
-        curve: Curve,
-        coefficients: int,
-        n_vars: int,
-        domain: int,
-        *,
-        generals: int | None = None,
-        prepared: bool = False,
+        self, curve: Curve, coefficients: int, n_vars: int, domain: int, *, prepared: bool = False
     ) -> Need:
         """For the plan: what ``launch`` of an ``Evaluate`` takes besides its buffers; ``prepared``: the matrices are
-        resident already; ``generals``: how many coefficients are neither one nor minus one, None: not known."""
+        resident already."""
         ...
 
     def lease(self, sources: Sequence[Bytes]) -> Lease:

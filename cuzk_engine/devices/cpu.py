@@ -160,14 +160,7 @@ class CpuDevice(LedgerDevice):
         return Need(self._library.msm_scratch_bytes(curve, Group(group), n, self._threads))
 
     def evaluate_need(
-        self,
-        curve: Curve,
-        coefficients: int,
-        n_vars: int,
-        domain: int,
-        *,
-        generals: int | None = None,
-        prepared: bool = False,
+        self, curve: Curve, coefficients: int, n_vars: int, domain: int, *, prepared: bool = False
     ) -> Need:
         return Need(0)
 

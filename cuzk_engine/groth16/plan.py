@@ -38,8 +38,7 @@ class PointRange:
 @dataclass(frozen=True, slots=True)
 class CircuitSizes:
     """What the plan and the cost model need to know of a circuit. ``present``: points of each query, in the order of
-    `Query`, that are not at infinity; ``generals``: coefficients that are neither one nor minus one. None: not
-    counted."""
+    `Query`, that are not at infinity; None: not counted."""
 
     curve: Curve
     n_vars: int
@@ -47,14 +46,10 @@ class CircuitSizes:
     domain_size: int
     n_coefficients: int
     present: tuple[int, ...] | None = None
-    generals: int | None = None
 
     @classmethod
-    def of(cls, zkey: ZKey, counts: tuple[int, ...] | None = None) -> CircuitSizes:
-        """``counts``: as `density.count_present` makes them."""
-        n = len(Query)
-        present, generals = (None, None) if counts is None else (counts[:n], counts[n])
-        return cls(zkey.curve, zkey.n_vars, zkey.n_public, zkey.domain_size, zkey.n_coefficients, present, generals)
+    def of(cls, zkey: ZKey, present: tuple[int, ...] | None = None) -> CircuitSizes:
+        return cls(zkey.curve, zkey.n_vars, zkey.n_public, zkey.domain_size, zkey.n_coefficients, present)
 
     @property
     def log_domain(self) -> int:

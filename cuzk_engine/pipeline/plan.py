@@ -41,14 +41,7 @@ class Needs(Protocol):
     def info(self) -> DeviceInfo: ...
     def msm_need(self, curve: Curve, group: int, n: int, present: int, *, resident: bool) -> Need: ...
     def evaluate_need(
-        self,
-        curve: Curve,
-        coefficients: int,
-        n_vars: int,
-        domain: int,
-        *,
-        generals: int | None = None,
-        prepared: bool = False,
+        self, curve: Curve, coefficients: int, n_vars: int, domain: int, *, prepared: bool = False
     ) -> Need: ...
     def table_bytes(self, curve: Curve, log_n: int) -> int: ...
 
@@ -167,9 +160,7 @@ def plan_partition(work: Work, mode: Mode, needs: Needs, there: There = NOTHING)
 
 
 def _evaluate_need(sizes: CircuitSizes, needs: Needs, *, prepared: bool) -> Need:
-    return needs.evaluate_need(
-        sizes.curve, sizes.n_coefficients, sizes.n_vars, sizes.domain_size, generals=sizes.generals, prepared=prepared
-    )
+    return needs.evaluate_need(sizes.curve, sizes.n_coefficients, sizes.n_vars, sizes.domain_size, prepared=prepared)
 
 
 def steady_plan(work: Work, mode: Mode, needs: Needs) -> PartitionPlan:

@@ -30,7 +30,7 @@ MODES = [
 ]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def runner() -> Iterator[Runner]:
     device = CudaDevice(0, KERNELS)
     yield Runner(device, KeyCache())

@@ -240,16 +240,9 @@ class CudaDevice(LedgerDevice):
         return need.msm_need(curve, group, n, present, self._budget, resident=resident)
 
     def evaluate_need(
-        self,
-        curve: Curve,
-        coefficients: int,
-        n_vars: int,
-        domain: int,
-        *,
-        generals: int | None = None,
-        prepared: bool = False,
+        self, curve: Curve, coefficients: int, n_vars: int, domain: int, *, prepared: bool = False
     ) -> Need:
-        return need.evaluate_need(coefficients, n_vars, domain, generals=generals, prepared=prepared)
+        return need.evaluate_need(coefficients, n_vars, domain, prepared=prepared)
 
     def lease(self, sources: Sequence[Bytes]) -> Lease:
         return self._residents.lease(sources)

@@ -72,9 +72,9 @@ def matrix_sizes(n: int, domain: int, generals: int, long_rows: int) -> list[int
     return [aligned_size(x) for x in (4 * (2 * domain + 1), 4 * n, 4 * n, 32 * generals, 4 * long_rows)]
 
 
-def matrices_bytes(n: int, domain: int, generals: int | None = None) -> int:
-    """What ``n`` entries take on the device at most, ``generals`` of them neither one nor minus one (None: all)."""
-    return sum(matrix_sizes(n, domain, n if generals is None else generals, min(domain, n // (LONGEST_ROW + 1))))
+def matrices_bytes(n: int, domain: int) -> int:
+    """What ``n`` entries take on the device at most: where no coefficient is one or minus one."""
+    return sum(matrix_sizes(n, domain, n, min(domain, n // (LONGEST_ROW + 1))))
 
 
 def evaluation_bytes(n_vars: int) -> int:
@@ -89,12 +89,10 @@ def preparation_bytes(n: int, domain: int) -> int:
     return 2 * min(n, part_entries()) * ENTRY_BYTES + sum(aligned_size(x) for x in counts)
 
 
-def evaluate_need(
-    coefficients: int, n_vars: int, domain: int, *, generals: int | None = None, prepared: bool = False
-) -> Need:
+def evaluate_need(coefficients: int, n_vars: int, domain: int, *, prepared: bool = False) -> Need:
     """``prepared``: the matrices are resident already."""
     evaluation = evaluation_bytes(n_vars)
     if prepared:
         return Need(evaluation)
     scratch = max(evaluation, preparation_bytes(coefficients, domain))
-    return Need(scratch, stay=matrices_bytes(coefficients, domain, generals))
+    return Need(scratch, stay=matrices_bytes(coefficients, domain))
