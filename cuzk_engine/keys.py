@@ -30,7 +30,7 @@ from cuzk_engine.formats.r1cs import R1cs, first_unsatisfied
 from cuzk_engine.formats.source import Bytes
 from cuzk_engine.formats.wtns import Witness, check_witness
 from cuzk_engine.formats.zkey import ZKey
-from cuzk_engine.groth16.density import count_present
+from cuzk_engine.groth16.density import count_general, count_present
 from cuzk_engine.groth16.plan import CircuitSizes, PointRange, Query
 from cuzk_engine.groth16.proving_key import DeviceMatrices, HBasis, KeyElements, ProvingKey
 from cuzk_engine.groth16.verify import PreparedKey
@@ -453,4 +453,4 @@ def load_key(
         present = checks.present(content) or count_present(zkey, threads, cancel.address)
         checks.remember(name, zkey.identity, content, present)
     verification_key = PreparedKey.checked(VerificationKey.from_zkey(zkey), zkey.path)
-    return LoadedKey(zkey, CircuitSizes.of(zkey, present), order, verification_key)
+    return LoadedKey(zkey, CircuitSizes.of(zkey, present, count_general(zkey, threads)), order, verification_key)

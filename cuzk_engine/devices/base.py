@@ -375,10 +375,17 @@ class Device(Protocol):
         ...
 
     def evaluate_need(
-        self, curve: Curve, coefficients: int, n_vars: int, domain: int, *, prepared: bool = False
+        self,
+        curve: Curve,
+        coefficients: int,
+        n_vars: int,
+        domain: int,
+        *,
+        prepared: bool = False,
+        general: int | None = None,
     ) -> Need:
         """For the plan: what ``launch`` of an ``Evaluate`` takes besides its buffers; ``prepared``: the matrices are
-        resident already."""
+        resident already. ``general``: how many coefficients are neither one nor minus one; None: not counted."""
         ...
 
     def lease(self, sources: Sequence[Bytes]) -> Lease:

@@ -160,7 +160,14 @@ class CpuDevice(LedgerDevice):
         return Need(self._library.msm_scratch_bytes(curve, Group(group), n, self._threads))
 
     def evaluate_need(
-        self, curve: Curve, coefficients: int, n_vars: int, domain: int, *, prepared: bool = False
+        self,
+        curve: Curve,
+        coefficients: int,
+        n_vars: int,
+        domain: int,
+        *,
+        prepared: bool = False,
+        general: int | None = None,
     ) -> Need:
         return Need(0)
 

@@ -38,7 +38,8 @@ class PointRange:
 @dataclass(frozen=True, slots=True)
 class CircuitSizes:
     """What the plan and the cost model need to know of a circuit. ``present``: points of each query, in the order of
-    `Query`, that are not at infinity; None: not counted."""
+    `Query`, that are not at infinity; ``general``: coefficients that are neither one nor minus one; None: not
+    counted."""
 
     curve: Curve
     n_vars: int
@@ -46,10 +47,11 @@ class CircuitSizes:
     domain_size: int
     n_coefficients: int
     present: tuple[int, ...] | None = None
+    general: int | None = None
 
     @classmethod
-    def of(cls, zkey: ZKey, present: tuple[int, ...] | None = None) -> CircuitSizes:
-        return cls(zkey.curve, zkey.n_vars, zkey.n_public, zkey.domain_size, zkey.n_coefficients, present)
+    def of(cls, zkey: ZKey, present: tuple[int, ...] | None = None, general: int | None = None) -> CircuitSizes:
+        return cls(zkey.curve, zkey.n_vars, zkey.n_public, zkey.domain_size, zkey.n_coefficients, present, general)
 
     @property
     def log_domain(self) -> int:

@@ -41,7 +41,14 @@ class Needs(Protocol):
     def info(self) -> DeviceInfo: ...
     def msm_need(self, curve: Curve, group: int, n: int, present: int, *, resident: bool) -> Need: ...
     def evaluate_need(
-        self, curve: Curve, coefficients: int, n_vars: int, domain: int, *, prepared: bool = False
+        self,
+        curve: Curve,
+        coefficients: int,
+        n_vars: int,
+        domain: int,
+        *,
+        prepared: bool = False,
+        general: int | None = None,
     ) -> Need: ...
     def table_bytes(self, curve: Curve, log_n: int) -> int: ...
 
@@ -160,7 +167,9 @@ def plan_partition(work: Work, mode: Mode, needs: Needs, there: There = NOTHING)
 
 
 def _evaluate_need(sizes: CircuitSizes, needs: Needs, *, prepared: bool) -> Need:
-    return needs.evaluate_need(sizes.curve, sizes.n_coefficients, sizes.n_vars, sizes.domain_size, prepared=prepared)
+    return needs.evaluate_need(
+        sizes.curve, sizes.n_coefficients, sizes.n_vars, sizes.domain_size, prepared=prepared, general=sizes.general
+    )
 
 
 def steady_plan(work: Work, mode: Mode, needs: Needs) -> PartitionPlan:

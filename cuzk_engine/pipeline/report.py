@@ -14,7 +14,7 @@ from cuzk_engine.events import Purpose, Remedy
 from cuzk_engine.formats.params import Params, structure_of
 from cuzk_engine.formats.source import SourceFile
 from cuzk_engine.formats.zkey import ZKEY_SPEC, ZKey
-from cuzk_engine.groth16.density import count_present
+from cuzk_engine.groth16.density import count_general, count_present
 from cuzk_engine.groth16.plan import CircuitSizes
 from cuzk_engine.key_checks import CheckedKeys
 from cuzk_engine.params_keys import ParamsSizes
@@ -97,7 +97,7 @@ def work_of(path: Path | str, checks: CheckedKeys | None = None) -> Work:
     checks = CheckedKeys() if checks is None else checks
     content = checks.known_hash(os.path.abspath(path), zkey.identity)
     present = None if content is None else checks.present(content)
-    return Work(CircuitSizes.of(zkey, present or count_present(zkey)))
+    return Work(CircuitSizes.of(zkey, present or count_present(zkey), count_general(zkey)))
 
 
 def plan_report(device: Device, work: Work, settings: PipelineSettings, workers: int) -> PlanReport:

@@ -43,13 +43,16 @@ def test_plan_is_true(runner: Runner, curve: Curve, tmp_path: Path, profile: str
     files = tmp_path / "circuit.zkey", tmp_path / "witness.wtns"
     device = runner.device
     assert isinstance(device, CudaDevice)
-    for settings in MODES:
+    try:
+        for settings in MODES:
 
-        def prove(settings: PipelineSettings = settings) -> ProofOutcome:
-            return runner.prove(*files, Owner("plan", 0, 0), settings)
+            def prove(settings: PipelineSettings = settings) -> ProofOutcome:
+                return runner.prove(*files, Owner("plan", 0, 0), settings)
 
-        for _ in range(2):
-            assert_plan_is_true(device, prove, slack)
+            for _ in range(2):
+                assert_plan_is_true(device, prove, slack)
+            device.release_residents()
+            runner._tables.clear()
+    finally:
+        runner.release_caches()
         device.release_residents()
-        runner._tables.clear()
-    runner.release_caches()

@@ -49,6 +49,7 @@ def test_the_driver_and_nvml_mean_the_same_card() -> None:
 def test_memory_of_this_process_and_of_others() -> None:
     card = first_card()
     view = CardView(card.uuid, card.bus_id)
+    cupy.get_default_memory_pool().free_all_blocks()  # what other tests left would be handed out again
     before = view.memory()
     block = cupy.zeros(GIB // 8, dtype=np.uint64)
     cupy.cuda.get_current_stream().synchronize()

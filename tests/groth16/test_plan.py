@@ -8,7 +8,7 @@ from cuzk_engine.curves import CURVES
 from cuzk_engine.devices.base import CancelToken
 from cuzk_engine.errors import CancelledError
 from cuzk_engine.formats.zkey import ZKey
-from cuzk_engine.groth16.density import count_present
+from cuzk_engine.groth16.density import count_general, count_present
 from cuzk_engine.groth16.plan import CircuitSizes, CostModel, Query
 from tests.support.cases import CASES
 
@@ -43,6 +43,17 @@ def test_points_at_infinity_are_counted(item):
     sizes = CircuitSizes.of(zkey, present)
     assert [sizes.present_points(query) for query in Query] == list(present)
     assert CircuitSizes.of(zkey).present_points(Query.A) == zkey.n_vars
+
+
+@pytest.mark.parametrize("item", CASES, ids=str)
+def test_general_coefficients_are_counted(item, monkeypatch):
+    """In parts, by several threads, as one by one."""
+    zkey = ZKey.open(item.path("circuit.zkey"))
+    r = zkey.curve.r
+    factor = pow(1 << 512, -1, r)
+    values = [int.from_bytes(row[12:].tobytes(), "little") * factor % r for row in zkey.coefficients]
+    monkeypatch.setattr("cuzk_engine.groth16.density._PART", 7)
+    assert count_general(zkey) == count_general(zkey, 1) == sum(value not in (1, r - 1) for value in values)
 
 
 def test_counting_can_be_interrupted():

@@ -25,7 +25,7 @@ class Needs:
         size = curve.g1_bytes * group
         return Need(7 * n + 1000, 0, present * size) if resident else Need(7 * n + 1000, n * size)
 
-    def evaluate_need(self, curve, coefficients, n_vars, domain, *, prepared=False):
+    def evaluate_need(self, curve, coefficients, n_vars, domain, *, prepared=False, general=None):
         return Need(32 * n_vars) if prepared else Need(300 * coefficients, 0, 41 * coefficients)
 
     def table_bytes(self, curve, log_n):

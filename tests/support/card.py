@@ -79,7 +79,7 @@ class Card(CpuDevice):
         scratch = super().msm_need(curve, group, n, present, resident=resident).scratch
         return Need(scratch, 0, present * size) if resident else Need(scratch, n * size)
 
-    def evaluate_need(self, curve, coefficients, n_vars, domain, *, prepared=False):
+    def evaluate_need(self, curve, coefficients, n_vars, domain, *, prepared=False, general=None):
         return Need(32 * n_vars if prepared else 320 * coefficients, 0, 0 if prepared else 40 * coefficients)
 
     def lease(self, sources):

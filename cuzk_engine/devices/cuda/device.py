@@ -240,9 +240,16 @@ class CudaDevice(LedgerDevice):
         return need.msm_need(curve, group, n, present, self._budget, resident=resident)
 
     def evaluate_need(
-        self, curve: Curve, coefficients: int, n_vars: int, domain: int, *, prepared: bool = False
+        self,
+        curve: Curve,
+        coefficients: int,
+        n_vars: int,
+        domain: int,
+        *,
+        prepared: bool = False,
+        general: int | None = None,
     ) -> Need:
-        return need.evaluate_need(coefficients, n_vars, domain, prepared=prepared)
+        return need.evaluate_need(coefficients, n_vars, domain, prepared=prepared, general=general)
 
     def lease(self, sources: Sequence[Bytes]) -> Lease:
         return self._residents.lease(sources)

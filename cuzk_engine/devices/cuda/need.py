@@ -38,6 +38,7 @@ def msm_form(curve: Curve, group: int, n: int, budget: int) -> Shape:
     return shape(curve, n, group, budget=budget)
 
 
+@lru_cache(maxsize=1024)
 def msm_arena_bytes(curve: Curve, group: int, n: int, budget: int, *, picked: bool = False) -> int:
     """What the arrays of an MSM take, without the points; ``picked``: its scalars are picked from more first."""
     scalars = aligned_size(n * FR_BYTES) if picked else 0
@@ -72,9 +73,10 @@ def matrix_sizes(n: int, domain: int, generals: int, long_rows: int) -> list[int
     return [aligned_size(x) for x in (4 * (2 * domain + 1), 4 * n, 4 * n, 32 * generals, 4 * long_rows)]
 
 
-def matrices_bytes(n: int, domain: int) -> int:
-    """What ``n`` entries take on the device at most: where no coefficient is one or minus one."""
-    return sum(matrix_sizes(n, domain, n, min(domain, n // (LONGEST_ROW + 1))))
+def matrices_bytes(n: int, domain: int, general: int | None = None) -> int:
+    """What ``n`` entries take on the device at most, of which so many are ``general`` (None: all), that is neither one
+    nor minus one."""
+    return sum(matrix_sizes(n, domain, n if general is None else general, min(domain, n // (LONGEST_ROW + 1))))
 
 
 def evaluation_bytes(n_vars: int) -> int:
@@ -89,10 +91,12 @@ def preparation_bytes(n: int, domain: int) -> int:
     return 2 * min(n, part_entries()) * ENTRY_BYTES + sum(aligned_size(x) for x in counts)
 
 
-def evaluate_need(coefficients: int, n_vars: int, domain: int, *, prepared: bool = False) -> Need:
+def evaluate_need(
+    coefficients: int, n_vars: int, domain: int, *, prepared: bool = False, general: int | None = None
+) -> Need:
     """``prepared``: the matrices are resident already."""
     evaluation = evaluation_bytes(n_vars)
     if prepared:
         return Need(evaluation)
     scratch = max(evaluation, preparation_bytes(coefficients, domain))
-    return Need(scratch, stay=matrices_bytes(coefficients, domain))
+    return Need(scratch, stay=matrices_bytes(coefficients, domain, general))
