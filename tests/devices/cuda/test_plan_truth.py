@@ -37,9 +37,7 @@ def test_no_mode_takes_more_than_its_plan(bench: Any, tmp_path: Path, curve: Cur
     for settings in MODES:
         for turn in range(2):
             device.ledger.reset_peak()
-            outcome = runner.prove(
-                tmp_path / "circuit.zkey", tmp_path / "witness.wtns", Owner("plan", 0, 0), settings
-            )
+            outcome = runner.prove(tmp_path / "circuit.zkey", tmp_path / "witness.wtns", Owner("plan", 0, 0), settings)
             memory = device.memory()
             used = memory.peak - memory.by_purpose[Purpose.CONTEXT]
             print(turn, settings, used, outcome.peak_bytes, outcome.peak_bytes / used)
