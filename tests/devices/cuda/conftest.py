@@ -16,6 +16,7 @@ from cuzk_engine import native
 from cuzk_engine.devices.cuda.need import evaluation_bytes, matrices_bytes
 from cuzk_engine.devices.cuda.shape import table_rows
 from cuzk_engine.events import Event
+from cuzk_engine.groth16.density import count_general
 from cuzk_engine.native import Group
 from tests.devices.cuda import fake_cupy
 
@@ -134,7 +135,8 @@ class CpuOperations:
                 self._runtime.put(stream, work, (part.ctypes.data,), () if block is None else (block.address,))
             if turn == 0:
                 stream.synchronize()
-                block = allocate(matrices_bytes(n, domain))
+                general = count_general(SimpleNamespace(curve=curve, coefficients=section), 1)
+                block = allocate(matrices_bytes(n, domain, general))
                 stream.wait_event(block.last)
         return block, SimpleNamespace(section=section, domain=domain)
 
