@@ -135,9 +135,8 @@ class CpuOperations:
                 self._runtime.put(stream, work, (part.ctypes.data,), () if block is None else (block.address,))
             if turn == 0:
                 stream.synchronize()
-                block = allocate(
-                    matrices_bytes(n, domain, count_general(SimpleNamespace(curve=curve, coefficients=section), 1))
-                )
+                general = count_general(SimpleNamespace(curve=curve, coefficients=section), 1)
+                block = allocate(matrices_bytes(n, domain, general))
                 stream.wait_event(block.last)
         return block, SimpleNamespace(section=section, domain=domain)
 
