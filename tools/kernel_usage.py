@@ -62,17 +62,14 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
     Allowed("msm_merge", (), 640, _FEW),
     Allowed("msm_fold", (), 576, _CALLS),
     Allowed("msm_bits", (), 96, _FEW),
-<<<<<<< HEAD
     Allowed("msm_total", (), 384, f"one warp: {_CALLS}"),
     Allowed("msm_window", (), 96, f"one warp a window: {_CALLS}"),
     Allowed("sums_to_affine", (), 64, f"a few threads, once a sum: {_CALLS}"),
     Allowed("tree_invert", ("GROUP=2", "CURVE=Bn254"), 8, "a word, in the few warps that invert for all others"),
-=======
     Allowed("msm_total", (), 384, _ONE_WARP),
     Allowed("msm_window", (), 96, _ONE_WARP),
     *(Allowed("msm_total", (card,), 832, _ONE_WARP) for card in ("sm_100", "sm_120")),
     *(Allowed("msm_window", (card,), 640, _ONE_WARP) for card in ("sm_100", "sm_120")),
->>>>>>> nvrtc
     Allowed("sort_scatter", (), 160, _BLOCKS),
     Allowed("bucket_scatter", (), 144, _BLOCKS),
     Allowed("ntt_merge", (), 32, _BLOCKS),
