@@ -62,8 +62,6 @@ ALLOWED: Final[tuple[Allowed, ...]] = (
     Allowed("msm_merge", (), 640, _FEW),
     Allowed("msm_fold", (), 576, _CALLS),
     Allowed("msm_bits", (), 96, _FEW),
-    Allowed("msm_total", (), 384, f"one warp: {_CALLS}"),
-    Allowed("msm_window", (), 96, f"one warp a window: {_CALLS}"),
     Allowed("sums_to_affine", (), 64, f"a few threads, once a sum: {_CALLS}"),
     Allowed("tree_invert", ("GROUP=2", "CURVE=Bn254"), 8, "a word, in the few warps that invert for all others"),
     Allowed("msm_total", (), 384, _ONE_WARP),
