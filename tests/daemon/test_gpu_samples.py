@@ -28,6 +28,7 @@ def test_cards_are_read_from_when_their_process_has_told_of_them(monkeypatch: py
         devices=[card, device("cpu", 8, kind="host")],
         hub=SimpleNamespace(memory=lambda name: 50 * MIB, publish=lambda batch: None),
         _gpus=sampler,
+        _diagnosing=SimpleNamespace(poll=lambda now: EventBatch.empty(), take=lambda batch: None),
         _pending=EventBatch.empty(),
         _changed_jobs={},
         _identity_due=False,

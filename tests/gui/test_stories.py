@@ -22,6 +22,7 @@ def test_a_memory_failure_explains_itself_and_its_button_cures_it(
         stories.memory_story(stage, partitions=4)
 
 
+@pytest.mark.slow
 def test_idle_gaps_have_their_cause_and_the_suggested_switch_shrinks_them(
     circuit: Circuit, theme: Theme, tmp_path: Path
 ) -> None:

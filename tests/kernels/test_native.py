@@ -50,7 +50,7 @@ def refuses(status: Status, function: Any, *arguments: Any) -> None:
 
 def test_every_function_of_the_header_is_bound() -> None:
     header = (ROOT / "kernels/cuzk.h").read_text()
-    declared = set(re.findall(r"^(?:int|uint32_t|uint64_t|const char \*) ?cuzk_(\w+)\(", header, re.MULTILINE))
+    declared = set(re.findall(r"^(?:int|int64_t|uint32_t|uint64_t|const char \*) ?cuzk_(\w+)\(", header, re.MULTILINE))
     assert declared == set(binding._SIGNATURES)
     assert all(hasattr(NativeLibrary, name) for name in declared)
 

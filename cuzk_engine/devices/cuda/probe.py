@@ -167,20 +167,4 @@ class CardName:
 def card_names(load: Callable[[str], Any] = ctypes.CDLL) -> list[CardName]:
     """Of the cards that CUDA numbers, in its order: that which CUDA_VISIBLE_DEVICES makes."""
     driver = read_driver(load)
-    if driver is None or not driver.cards:
-        return []
-    library = load(LIBRARY)
-    return [_card_name(library, number) for number in range(len(driver.cards))]
-
-
-def _card_name(library: Any, number: int) -> CardName:
-    card, uuid, bus_id = ctypes.c_int(), (ctypes.c_ubyte * 16)(), ctypes.create_string_buffer(32)
-    if library.cuDeviceGet(ctypes.byref(card), number):
-        return CardName()
-    has_uuid = library.cuDeviceGetUuid_v2(uuid, card) == 0
-    raw = bytes(uuid).hex() if has_uuid else ""
-    named = library.cuDeviceGetPCIBusId(bus_id, len(bus_id), card) == 0
-    return CardName(
-        "-".join(("GPU", raw[:8], raw[8:12], raw[12:16], raw[16:20], raw[20:])) if raw else "",
-        bus_id.value.decode("ascii", "replace").lower() if named else "",
-    )
+    return [] if driver is None else [CardName(card.uuid, card.bus_id.lower()) for card in driver.cards]

@@ -122,16 +122,16 @@ def test_reading_the_driver() -> None:
 class NamingDriver(FakeDriver):
     """One that tells what its cards are called, the last one's UUID excepted."""
 
-    def cuDeviceGetUuid_v2(self, out: object, card: ctypes.c_int) -> int:  # noqa: N802
-        if card.value - 100 == len(self.cards) - 1:
+    def cuDeviceGetUuid_v2(self, out: object, card: int) -> int:  # noqa: N802
+        if card - 100 == len(self.cards) - 1:
             return 1
         raw = ctypes.cast(out, ctypes.POINTER(ctypes.c_ubyte))  # type: ignore[arg-type]
         for k in range(16):
-            raw[k] = (card.value - 100) * 16 + k
+            raw[k] = (card - 100) * 16 + k
         return 0
 
-    def cuDeviceGetPCIBusId(self, out: object, size: int, card: ctypes.c_int) -> int:  # noqa: N802
-        name = f"0000:{card.value - 100:02X}:00.0".encode()
+    def cuDeviceGetPCIBusId(self, out: object, size: int, card: int) -> int:  # noqa: N802
+        name = f"0000:{card - 100:02X}:00.0".encode()
         assert size > len(name)
         ctypes.memmove(out, name, len(name))  # type: ignore[arg-type]
         return 0

@@ -233,12 +233,15 @@ def test_the_peak_is_what_was_allocated(bench: Bench) -> None:
     sums.close()
 
 
-def test_room_sees_other_programs(bench: Bench) -> None:
+def test_room_sees_other_programs(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench.module, "_READ_NS", 10**12)
     device = bench.open()
     whole = device.room()
     assert whole.capacity == device.info.capacity
     assert (whole.used, whole.idle) == (device.context_bytes, 0)
     bench.runtime.limit -= 1 << 30
+    assert device.room().capacity == whole.capacity  # one reading serves all of an admission
+    monkeypatch.setattr(bench.module, "_READ_NS", 0)
     less = device.room()
     assert whole.capacity - less.capacity == 1 << 30
     device.close()
