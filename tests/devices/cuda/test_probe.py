@@ -119,32 +119,15 @@ def test_reading_the_driver() -> None:
     assert probe.read_driver(missing) is None
 
 
-class NamingDriver(FakeDriver):
-    """One that tells what its cards are called, the last one's UUID excepted."""
-
-    def cuDeviceGetUuid_v2(self, out: object, card: int) -> int:  # noqa: N802
-        if card - 100 == len(self.cards) - 1:
-            return 1
-        raw = ctypes.cast(out, ctypes.POINTER(ctypes.c_ubyte))  # type: ignore[arg-type]
-        for k in range(16):
-            raw[k] = (card - 100) * 16 + k
-        return 0
-
-    def cuDeviceGetPCIBusId(self, out: object, size: int, card: int) -> int:  # noqa: N802
-        name = f"0000:{card - 100:02X}:00.0".encode()
-        assert size > len(name)
-        ctypes.memmove(out, name, len(name))  # type: ignore[arg-type]
-        return 0
-
-
 def test_names_of_cards() -> None:
-    driver = NamingDriver(13000, [(9, 0), (9, 0), (9, 0)])
-    assert [(card.uuid, card.bus_id) for card in probe.card_names(lambda _: driver)] == [
-        ("GPU-00010203-0405-0607-0809-0a0b0c0d0e0f", "0000:00:00.0"),
-        ("GPU-10111213-1415-1617-1819-1a1b1c1d1e1f", "0000:01:00.0"),
-        ("", "0000:02:00.0"),
+    names = probe.card_names(lambda _: FakeDriver(13000, [(9, 0), (9, 0)]))
+    assert [(card.uuid, card.bus_id) for card in names] == [
+        ("GPU-00010203-0405-0607-0809-0a0b0c0d0e0f", "0000:01:00.0"),
+        ("GPU-01020304-0506-0708-090a-0b0c0d0e0f10", "0000:02:00.0"),
     ]
-    assert probe.card_names(lambda _: NamingDriver(13000, [], 100)) == []
+    silent = probe.card_names(lambda _: OldDriver(13000, [(9, 0)]))
+    assert [(card.uuid, card.bus_id) for card in silent] == [("", "")]
+    assert probe.card_names(lambda _: FakeDriver(13000, [], 100)) == []
 
 
 @pytest.mark.parametrize(
