@@ -94,7 +94,14 @@ class Soak:
         over = threading.Event()
         reader = threading.Thread(target=self._read, args=(over,))
         reader.start()
-        end = time.monotonic() + seconds
+        try:
+            self._keep_busy(time.monotonic() + seconds, partitions)
+        finally:
+            over.set()
+            reader.join()
+        self.tally.faults += left_behind(self._client, self._daemon.home)
+
+    def _keep_busy(self, end: float, partitions: int) -> None:
         next_setting = time.monotonic()
         while time.monotonic() < end and self.tally.partitions < partitions:
             while len(self._open) < _DEPTH:
@@ -107,9 +114,6 @@ class Soak:
                 self._client.apply_settings([SettingChange(key, self._random.choice(values))])
         while self._open:
             self._collect()
-        over.set()
-        reader.join()
-        self.tally.faults += left_behind(self._client, self._daemon.home)
 
     def _submit(self) -> None:
         count = self._random.randint(1, 10)

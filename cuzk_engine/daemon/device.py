@@ -321,9 +321,10 @@ def _bound_malloc() -> None:
     """glibc gives threads heaps of their own, eight a core: with workers that come and go the process would grow for
     hours. The other two values are those that glibc comes to by itself when large buffers are freed, but for the
     last one, without which a heap's end is given back and taken again with every proof."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    for parameter, value in _MALLOC if mallopt is not None else ():
-        mallopt(parameter, value)
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        for parameter, value in _MALLOC:
+            libc.mallopt(parameter, value)
 
 
 def _report_for_ever(events: EventBuffer, watch: GilWatch, channel: BlockingChannel) -> None:
