@@ -16,11 +16,13 @@ witnesses, more jobs in the store than are kept.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import random
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -89,8 +91,18 @@ class Soak:
         self.tally = Tally()
 
     def run(self, seconds: float, partitions: int) -> None:
-        end = time.monotonic() + seconds
-        next_setting = next_reading = time.monotonic()
+        over = threading.Event()
+        reader = threading.Thread(target=self._read, args=(over,))
+        reader.start()
+        try:
+            self._keep_busy(time.monotonic() + seconds, partitions)
+        finally:
+            over.set()
+            reader.join()
+        self.tally.faults += left_behind(self._client, self._daemon.home)
+
+    def _keep_busy(self, end: float, partitions: int) -> None:
+        next_setting = time.monotonic()
         while time.monotonic() < end and self.tally.partitions < partitions:
             while len(self._open) < _DEPTH:
                 self._submit()
@@ -100,12 +112,8 @@ class Soak:
                 next_setting = now + _SETTING_EVERY_S
                 key, values = self._random.choice(_SETTINGS)
                 self._client.apply_settings([SettingChange(key, self._random.choice(values))])
-            if now >= next_reading:
-                next_reading = now + 1.0
-                self._read()
         while self._open:
             self._collect()
-        self.tally.faults += left_behind(self._client, self._daemon.home)
 
     def _submit(self) -> None:
         count = self._random.randint(1, 10)
@@ -146,13 +154,16 @@ class Soak:
             if proofs != job.partitions:
                 tally.faults.append(f"job {job.id}: {proofs} proofs of {job.partitions} partitions")
 
-    def _read(self) -> None:
+    def _read(self, over: threading.Event) -> None:
+        """Once a second, whatever the jobs do."""
         assert self._daemon.process is not None
-        supervisor = psutil.Process(self._daemon.process.pid)
-        self.tally.memory["supervisor"].append(private_bytes(supervisor))
+        processes = {"supervisor": psutil.Process(self._daemon.process.pid)}
         for device in self._client.identify().devices:
-            if device.pid:
-                self.tally.memory[f"device {device.id}"].append(private_bytes(psutil.Process(device.pid)))
+            processes[f"device {device.id}"] = psutil.Process(device.pid)
+        while not over.wait(1.0):
+            for name, process in processes.items():
+                with contextlib.suppress(psutil.NoSuchProcess):  # that it was started again is told at the end
+                    self.tally.memory[name].append(private_bytes(process))
 
 
 def growth(readings: list[int]) -> tuple[int, int, float]:

@@ -41,8 +41,9 @@ from cuzk_engine.telemetry.columns import encode_events
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_DUMPABLE: Final = 4
-_M_ARENA_MAX: Final = -8
-_ARENAS: Final = 2
+# glibc's mallopt: (parameter, value). Heaps; the size from which on an allocation is given back to the system at once;
+# how much free memory at the end of a heap is not.
+_MALLOC: Final = ((-8, 2), (-3, 32 << 20), (-1, 64 << 20))
 FLUSH_SECONDS: Final = 0.05
 _MAX_BUFFERED: Final = 200_000  # events between two flushes
 _PROGRESS_NS: Final = 50 * 10**6
@@ -317,11 +318,13 @@ def _protect(supervisor: int) -> None:
 
 
 def _bound_malloc() -> None:
-    """glibc gives threads heaps of their own, eight a core, and each keeps what the largest proof on it took: with
-    workers that come and go the process would grow for hours."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_ARENA_MAX, _ARENAS)
+    """glibc gives threads heaps of their own, eight a core: with workers that come and go the process would grow for
+    hours. The other two values are those that glibc comes to by itself when large buffers are freed, but for the
+    last one, without which a heap's end is given back and taken again with every proof."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        for parameter, value in _MALLOC:
+            libc.mallopt(parameter, value)
 
 
 def _report_for_ever(events: EventBuffer, watch: GilWatch, channel: BlockingChannel) -> None:
