@@ -12,7 +12,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from cuzk_engine.devices.cuda.probe import CardName, card_names
+from cuzk_engine.devices.cuda import probe
+from cuzk_engine.devices.cuda.probe import Card
 from cuzk_engine.devices.select import check_name, usable_cards
 from cuzk_engine.errors import CuzkError, SettingError
 
@@ -25,7 +26,7 @@ _BUS_ID: Final = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?
 class DeviceNames:
     """The cards of this machine, asked once."""
 
-    def __init__(self, cards: Sequence[CardName], usable: Sequence[str], *, check: bool = True) -> None:
+    def __init__(self, cards: Sequence[Card], usable: Sequence[str], *, check: bool = True) -> None:
         """``check``: ask the driver why a card cannot be used."""
         self._cards = cards
         self._usable = usable
@@ -35,9 +36,10 @@ class DeviceNames:
     def of_machine(cls) -> DeviceNames:
         made_up = os.environ.get(_TEST_VARIABLE)
         if made_up is not None:
-            cards = [CardName(*entry) for entry in json.loads(made_up)]
+            cards = [Card((0, 0), uuid=uuid, bus_id=bus_id) for uuid, bus_id in json.loads(made_up)]
             return cls(cards, [f"cuda:{number}" for number in range(len(cards))], check=False)
-        return cls(card_names(), usable_cards())
+        driver = probe.read_driver()
+        return cls(() if driver is None else driver.cards, usable_cards())
 
     def resolve(self, name: str) -> str | None:
         """``cpu`` or ``cuda:N`` for any name of a device; None for one that is no name or that no card has. Raises
@@ -88,7 +90,7 @@ class DeviceNames:
         if name is None and text.lower().startswith("mig-"):
             raise CuzkError("instances of a card are chosen by CUDA_VISIBLE_DEVICES, and are cuda:0 then")
         if name is None and (text.lower().startswith("gpu-") or _bus(text.lower())):
-            there = "; ".join(f"cuda:{n} is {card.uuid}, {card.bus_id}" for n, card in enumerate(self._cards))
+            there = "; ".join(f"cuda:{n} is {card.uuid}, {card.bus_id.lower()}" for n, card in enumerate(self._cards))
             raise CuzkError(f"no card that this process may see is called so; {there or 'there is none'}")
         if self._check or name is None:
             check_name(name or text)

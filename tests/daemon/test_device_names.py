@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from cuzk_engine.daemon.device_names import DeviceNames
-from cuzk_engine.devices.cuda.probe import CardName
+from cuzk_engine.devices.cuda.probe import Card
 from cuzk_engine.errors import SettingError
 
-FIRST = CardName("GPU-aaaa0000-0000-0000-0000-000000000001", "0000:3b:00.0")
-SECOND = CardName("GPU-aaaa1111-0000-0000-0000-000000000002", "0001:3b:00.0")
+FIRST = Card((9, 0), uuid="GPU-aaaa0000-0000-0000-0000-000000000001", bus_id="0000:3b:00.0")
+SECOND = Card((9, 0), uuid="GPU-aaaa1111-0000-0000-0000-000000000002", bus_id="0001:3b:00.0")
 NAMES = DeviceNames([FIRST, SECOND], ["cuda:0", "cuda:1"], check=False)
 
 

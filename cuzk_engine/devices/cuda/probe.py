@@ -154,17 +154,3 @@ def number_of(name: str, driver: Driver | None) -> int | None:
 def usable(driver: Driver | None, cupy: int | None) -> list[int]:
     """The numbers of the cards that can be used."""
     return [k for k in range(len(driver.cards)) if refusal(k, driver, cupy) is None] if driver is not None else []
-
-
-@dataclass(frozen=True, slots=True)
-class CardName:
-    """What else a card is called; "" where the driver does not say. ``uuid``: "GPU-…"; ``bus_id``: "0000:3b:00.0"."""
-
-    uuid: str = ""
-    bus_id: str = ""
-
-
-def card_names(load: Callable[[str], Any] = ctypes.CDLL) -> list[CardName]:
-    """Of the cards that CUDA numbers, in its order: that which CUDA_VISIBLE_DEVICES makes."""
-    driver = read_driver(load)
-    return [] if driver is None else [CardName(card.uuid, card.bus_id.lower()) for card in driver.cards]

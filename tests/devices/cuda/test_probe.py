@@ -120,14 +120,18 @@ def test_reading_the_driver() -> None:
 
 
 def test_names_of_cards() -> None:
-    names = probe.card_names(lambda _: FakeDriver(13000, [(9, 0), (9, 0)]))
-    assert [(card.uuid, card.bus_id) for card in names] == [
+    named = probe.read_driver(lambda _: FakeDriver(13000, [(9, 0), (9, 0)]))
+    assert named is not None
+    assert [(card.uuid, card.bus_id) for card in named.cards] == [
         ("GPU-00010203-0405-0607-0809-0a0b0c0d0e0f", "0000:01:00.0"),
         ("GPU-01020304-0506-0708-090a-0b0c0d0e0f10", "0000:02:00.0"),
     ]
-    silent = probe.card_names(lambda _: OldDriver(13000, [(9, 0)]))
-    assert [(card.uuid, card.bus_id) for card in silent] == [("", "")]
-    assert probe.card_names(lambda _: FakeDriver(13000, [], 100)) == []
+    silent = probe.read_driver(lambda _: OldDriver(13000, [(9, 0)]))
+    assert silent is not None
+    assert [(card.uuid, card.bus_id) for card in silent.cards] == [("", "")]
+    empty = probe.read_driver(lambda _: FakeDriver(13000, [], 100))
+    assert empty is not None
+    assert empty.cards == ()
 
 
 @pytest.mark.parametrize(
