@@ -39,7 +39,7 @@ class Frozen:
 
 @dataclass(slots=True)
 class Record:
-    """An incident, its number in this session, and the memory before it once that is frozen."""
+    """An incident, its number among those that came, and the memory before it once that is frozen."""
 
     number: int
     incident: Incident
