@@ -103,6 +103,13 @@ class NativeLibrary(CsrFunctions, SetupFunctions):
         """Sleeps, and returns the CLOCK_MONOTONIC nanoseconds at its end, before it asks for the interpreter lock."""
         return int(self._dll.cuzk_sleep(microseconds))
 
+    def bytes_copy(self, to: Data, source: Data, n: int, call: Call | None = None) -> None:
+        """Copies n bytes; the two must not overlap."""
+        self._run("bytes_copy", _pointer(to), _pointer(source), n, _call(call))
+
+    def bytes_zero(self, data: Data, n: int, call: Call | None = None) -> None:
+        self._run("bytes_zero", _pointer(data), n, _call(call))
+
     # ---- fields ----
 
     def field_op(
@@ -294,6 +301,8 @@ _SIGNATURES: Final[Signatures] = {
     "isa_available": (c_char_p, ()),
     "threads": (c_uint32, ()),
     "sleep": (c_int64, (c_uint32,)),
+    "bytes_copy": (c_int, (_P, _P, c_uint64, _P)),
+    "bytes_zero": (c_int, (_P, c_uint64, _P)),
     "field_op": (c_int, (c_int, c_int, c_int, _P, _P, _P, c_uint64, _P)),
     "field_check": (c_int, (c_int, c_int, _P, c_uint64, _P, _P)),
     "fr_classify": (c_int, (c_int, _P, c_uint64, _P, _P)),

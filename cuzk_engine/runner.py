@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cuzk_engine import native
-from cuzk_engine.devices.base import CancelToken, Device, EventSink, Owner
+from cuzk_engine.curves import Curve
+from cuzk_engine.devices.base import Bytes, CancelToken, Device, EventSink, Owner
 from cuzk_engine.devices.tables import TableCache
 from cuzk_engine.errors import CuzkError, MemoryPlanError, OutOfDeviceMemoryError, ProofInvalidError
 from cuzk_engine.events import Kind, Picture
 from cuzk_engine.formats.proof import Proof, PublicSignals
-from cuzk_engine.formats.wtns import Witness
+from cuzk_engine.formats.wtns import ValueCheck, Witness
 from cuzk_engine.groth16.assemble import Begun, BlindedKey, Blinding, Randomness, assemble
 from cuzk_engine.groth16.plan import CircuitSizes, CostModel, Query
 from cuzk_engine.groth16.proving_key import ProvingKey
@@ -180,7 +181,7 @@ class Runner:
         run.begin(CostModel(key.sizes))
         with run.phase("read_witness", Kind.READ_WITNESS):
             if not isinstance(witness, Witness):
-                witness = Witness.open(witness)
+                witness = Witness.open(witness, check=self._value_check(run))
             key.check_witness(witness)
         run.advance(run.costs.read_witness())
         assembly = _Assembly(key, self._randomness)
@@ -192,6 +193,14 @@ class Runner:
             self._verify(key, witness, public, proof)
         run.advance(run.costs.finish())
         return ProofOutcome(proof, public, self.device.info.id, run.phases, admitted.mode, admitted.plan.peak)
+
+    def _value_check(self, run: Run) -> ValueCheck:
+        call = native.Call(self._evaluation_threads, run.cancel.address)
+
+        def check(raw: Bytes, curve: Curve) -> int | None:
+            return native.library().field_check(curve, native.Field.FR, raw, len(raw), call)
+
+        return check
 
     def _sum(
         self, run: Run, key: ProvingKey, witness: Witness, settings: PipelineSettings, assembly: _Assembly

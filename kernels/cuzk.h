@@ -74,6 +74,9 @@ uint32_t cuzk_threads(void);        /* what 0 threads means */
 /* Sleeps at least so long, then returns CLOCK_MONOTONIC in nanoseconds: what an interpreter needs from then until the
  * call has returned to it is the wait for its lock. */
 int64_t cuzk_sleep(uint32_t microseconds);
+/* n bytes that do not overlap, and n zero bytes, by several threads. */
+int cuzk_bytes_copy(void *to, const void *from, uint64_t n, cuzk_call *call);
+int cuzk_bytes_zero(void *data, uint64_t n, cuzk_call *call);
 
 /* ---- fields: element-wise over n elements; for tests, conversion and small work ---- */
 typedef enum {

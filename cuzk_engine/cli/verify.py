@@ -64,7 +64,7 @@ def _check_json(vkey: VerificationKey, vkey_path: Path, public_path: Path, proof
 
     public_document = load_json(public_path, "public signals", MAX_PUBLIC_BYTES)
     proof_document = load_json(proof_path, "a proof", MAX_PROOF_BYTES)
-    key = PreparedKey.checked(vkey, vkey_path)
+    key = PreparedKey.checked(vkey, vkey_path, independent=True)
     try:
         public = PublicSignals.from_document(public_document, public_path, vkey.curve, vkey.n_public)
         proof = Proof.from_document(proof_document, proof_path, vkey.curve)
@@ -82,7 +82,7 @@ def _check_compressed(vkey: VerificationKey, vkey_path: Path, public_path: Path,
 
     public_document = load_json(public_path, "public signals", MAX_PUBLIC_BYTES)
     data = read_proof_bytes(proof_path)
-    key = PreparedKey.checked(vkey, vkey_path)
+    key = PreparedKey.checked(vkey, vkey_path, independent=True)
     try:
         publics = public_lists(public_document, public_path, vkey.curve, vkey.n_public, len(data) // PROOF_BYTES)
         proofs = decode_proofs(data, proof_path)

@@ -25,7 +25,7 @@ from typing import Final
 from cuzk_engine.devices.base import Bytes, CancelToken, EventSink, MemoryUse, Owner
 from cuzk_engine.devices.ledger import Grant, Ledger, Reservation
 from cuzk_engine.devices.memory import HOST
-from cuzk_engine.devices.pages import PageLocker, block_bytes, lock_advice, map_pages, touch, wipe
+from cuzk_engine.devices.pages import PageLocker, block_bytes, lock_advice, map_pages, wipe
 from cuzk_engine.errors import CuzkError, OutOfDeviceMemoryError
 from cuzk_engine.events import Holding, Kind, Purpose, Span, host_lane
 from cuzk_engine.units import format_size
@@ -98,7 +98,7 @@ class StagingBuffer:
 
 class HostMemory:
     """The host's memory of one process. ``budget``: bytes. ``device``: whose lanes the spans of page-locking are
-    shown on. ``threads`` touch and wipe pages; 0: as many as help. Any thread may call."""
+    shown on. ``threads`` wipe pages; 0: as many as help. Any thread may call."""
 
     def __init__(
         self,
@@ -273,7 +273,7 @@ class HostMemory:
         if not self._may_lock(size):
             return
         start = time.monotonic_ns()
-        touch(block.data, self._threads)
+        wipe(block.data, self._threads)  # so that its pages are there before they are locked
         try:
             try:
                 locker.lock(block.data.ctypes.data, size)

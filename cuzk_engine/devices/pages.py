@@ -1,28 +1,24 @@
-"""Host memory in whole pages: mapped, touched by several threads, wiped, and what is known of the limits on locking
+"""Host memory in whole pages: mapped, wiped by several threads, and what is known of the limits on locking
 it."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import mmap
-import os
 import resource
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, Protocol
 
 import numpy as np
 
+from cuzk_engine import native
 from cuzk_engine.devices.base import Bytes
 from cuzk_engine.units import format_size
 
 PAGE: Final = mmap.PAGESIZE
 HUGE_PAGE: Final = 2 << 20
 _STEPS: Final = 16  # block sizes in each power of two
-_PART: Final = 16 << 20  # less than two of these is not worth a second thread
-_THREADS: Final = 8  # more do not touch pages faster
+_THREADS: Final = 8  # more do not write faster
 
 
 class PageLocker(Protocol):
@@ -56,33 +52,9 @@ def map_pages(nbytes: int) -> Bytes:
     return np.frombuffer(pages, dtype=np.uint8)
 
 
-def touch(data: Bytes, threads: int = 0) -> None:
-    """Has the system provide every page now, not page by page while they are locked or filled."""
-
-    def write(part: Bytes) -> None:
-        part[::PAGE] = 0
-
-    _in_parts(write, data, threads)
-
-
 def wipe(data: Bytes, threads: int = 0) -> None:
-    """Zeroes ``data``, without the interpreter lock."""
-
-    def zero(part: Bytes) -> None:
-        ctypes.memset(part.ctypes.data, 0, part.size)
-
-    _in_parts(zero, data, threads)
-
-
-def _in_parts(work: Callable[[Bytes], None], data: Bytes, threads: int) -> None:
-    count = min(threads or len(os.sched_getaffinity(0)), _THREADS, data.size // _PART)
-    if count < 2:
-        if data.size:
-            work(data)
-        return
-    step = -(-data.size // count // HUGE_PAGE) * HUGE_PAGE
-    with ThreadPoolExecutor(count, "pages") as pool:
-        list(pool.map(work, (data[start : start + step] for start in range(0, data.size, step))))
+    """Zeroes ``data``, without the interpreter lock. The system provides its pages then, where it had not yet."""
+    native.library().bytes_zero(data, data.size, native.Call(min(threads or _THREADS, _THREADS)))
 
 
 def lock_advice(root: Path = Path("/")) -> str:

@@ -5,6 +5,7 @@ Values are secret. No message here contains one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -28,6 +29,15 @@ WTNS_SPEC: Final = FormatSpec(
 )
 _CHUNK_ROWS: Final = 1 << 16  # bounds the temporary arrays of a check to a few MB
 
+ValueCheck = Callable[[Bytes, Curve], int | None]
+"""The index of the first of (n, 32) values that is not below the curve's r. It may raise what else can happen while it
+looks, such as CancelledError."""
+
+
+def check_values(raw: Bytes, curve: Curve) -> int | None:
+    """The check without the native library, by one thread."""
+    return first_not_below(as_limbs(raw), curve.r)
+
 
 class CircuitKey(Protocol):
     """What a witness is held against."""
@@ -49,9 +59,9 @@ class Witness:
     raw: Bytes  # (n, 32), a view of the file
 
     @classmethod
-    def open(cls, path: Path | str, *, copy_below: int = COPY_BELOW) -> Witness:
+    def open(cls, path: Path | str, *, copy_below: int = COPY_BELOW, check: ValueCheck = check_values) -> Witness:
         """Maps or copies the file and checks it whole; raises FormatError (IncompleteFileError)."""
-        return cls.from_source(SourceFile.open(path, copy_below=copy_below))
+        return cls.from_source(SourceFile.open(path, copy_below=copy_below), check)
 
     @classmethod
     def from_buffer(cls, data: BytesLike, name: str = "witness") -> Witness:
@@ -62,14 +72,14 @@ class Witness:
         return cls.from_source(SourceFile.from_buffer(data, name))
 
     @classmethod
-    def from_source(cls, source: SourceFile) -> Witness:
+    def from_source(cls, source: SourceFile, check: ValueCheck = check_values) -> Witness:
         container = Container.parse(source, WTNS_SPEC)
         curve, count = read_header(container)
         container.check_size(2, count * curve.n8r, f"{count:,} values of {curve.n8r} bytes")
         raw = container.view(2).reshape(count, curve.n8r)
         if count == 0:
             container.fail("has no values, expected at least the constant 1")
-        bad = first_not_below(as_limbs(raw), curve.r)
+        bad = check(raw, curve)
         if bad is not None:
             container.fail(f"value {bad:,} is not below the prime of {curve.title}'s scalar field")
         if int.from_bytes(raw[0].tobytes(), "little") != 1:

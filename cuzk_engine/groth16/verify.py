@@ -4,15 +4,17 @@ A proof is valid when e(A, B) = e(α, β) · e(X, γ) · e(C, δ), with X = IC_0
 product of four pairings that must be 1, with −A. Before that every value is checked: public signals below r (x and x +
 r would pass for the same otherwise), coordinates below q, points on their curves and of order r.
 
-On BLS12-381 the arithmetic is that of arkworks (py-arkworks-bls12381) and shares nothing with the code that proves. On
-BN254 it is the native library's, whose field and curve formulas the prover uses too and whose pairing it does not.
+The arithmetic is the native library's, whose field and curve formulas the prover on the CPU uses too and whose pairing
+it does not. On BLS12-381 there is a second opinion, ``independent``: that of arkworks (py-arkworks-bls12381), which
+shares nothing with the code that proves. A prover does not ask it for each proof, since its binding keeps the
+interpreter lock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from cuzk_engine import native
 from cuzk_engine.curves import BLS12_381, G1_INFINITY, Curve, G1Point, G2Point
@@ -23,6 +25,9 @@ from cuzk_engine.native import Group, PointFault
 
 Handle = Any
 """A point as a backend holds it."""
+
+_THREADS: Final = 4
+_POINTS_A_THREAD: Final = 64  # of a sum: fewer are not worth a thread
 
 
 class _BadPointError(Exception):
@@ -44,11 +49,13 @@ class _Backend(Protocol):
 class PreparedKey:
     """A verification key whose points have been checked; verifies any number of proofs, from any thread."""
 
-    def __init__(self, vkey: VerificationKey) -> None:
-        """Raises ProofInvalidError that names the key's first bad point."""
+    def __init__(self, vkey: VerificationKey, *, independent: bool = False) -> None:
+        """``independent``: by code that shares nothing with the prover, where there is some. Raises ProofInvalidError
+        that names the key's first bad point."""
         self.vkey = vkey
         self.curve: Curve = vkey.curve
-        backend: _Backend = _ArkworksBackend() if vkey.curve is BLS12_381 else _NativeBackend(vkey.curve)
+        other = independent and vkey.curve is BLS12_381
+        backend: _Backend = _ArkworksBackend() if other else _NativeBackend(vkey.curve)
         self._backend = backend
         self._alpha = _checked("the verification key's alpha1", backend.g1, vkey.alpha1)
         self._beta = _checked("the verification key's beta2", backend.g2, vkey.beta2)
@@ -59,10 +66,10 @@ class PreparedKey:
         ]
 
     @classmethod
-    def checked(cls, vkey: VerificationKey, path: Path | str) -> PreparedKey:
+    def checked(cls, vkey: VerificationKey, path: Path | str, *, independent: bool = False) -> PreparedKey:
         """Like the constructor; a bad point is a FormatError of the file at ``path``."""
         try:
-            return cls(vkey)
+            return cls(vkey, independent=independent)
         except ProofInvalidError as error:
             raise FormatError(path, str(error)) from error
 
@@ -95,8 +102,9 @@ class PreparedKey:
 
 
 def verify(vkey: VerificationKey, public: Sequence[int], proof: Proof) -> None:
-    """One verification, the key's points included; see ``PreparedKey.verify``."""
-    PreparedKey(vkey).verify(public, proof)
+    """One verification, the key's points included, independent of the prover's code where that can be had; see
+    ``PreparedKey.verify``."""
+    PreparedKey(vkey, independent=True).verify(public, proof)
 
 
 def _checked(item: str, convert: Any, point: Any) -> Handle:
@@ -131,11 +139,12 @@ class _NativeBackend:
 
     def combine(self, points: Sequence[bytes], scalars: Sequence[int]) -> bytes:
         curve, n = self._curve, len(points)
-        call = native.Call(1)
-        nbytes = self._library.msm_scratch_bytes(curve, Group.G1, n, 1)
+        threads = min(_THREADS, -(-n // _POINTS_A_THREAD))
+        nbytes = self._library.msm_scratch_bytes(curve, Group.G1, n, threads)
         out = native.aligned(curve.g1_bytes)
         plain = b"".join(scalar.to_bytes(curve.n8r, "little") for scalar in scalars)
         scratch = native.aligned(nbytes)
+        call = native.Call(threads)
         self._library.msm(curve, Group.G1, b"".join(points), plain, n, out, scratch, nbytes, call)
         return out.tobytes()
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from cuzk_engine import native
 from cuzk_engine.devices.base import Buffer, Bytes, Device, DeviceEvent, StagingBuffer
 from cuzk_engine.events import Kind, Purpose
@@ -47,8 +45,8 @@ class Staging:
         pinned = self._mode.prestage is not Prestage.OFF
         if pinned and self._device.info.page_locks:
             copy = self._allocate(self._sizes.witness_bytes, Purpose.WITNESS, pinned=True)
-            flat = self._witness.raw.reshape(-1).view(np.uint8)
-            np.copyto(copy, flat)
+            call = native.Call(threads, self._run.cancel.address)
+            native.library().bytes_copy(copy, self._witness.raw, self._witness.raw.nbytes, call)
             self._sources["w"] = copy
         if self._mode.on_device:
             return

@@ -4,6 +4,7 @@
 #include "../groth16/entries.hpp"
 #include "path_table.hpp"
 
+using cuzk::is_call;
 using cuzk::paths;
 using cuzk::Run;
 
@@ -17,9 +18,6 @@ bool is_group(int group) { return group == CUZK_G1 || group == CUZK_G2; }
 bool is_field(int field) { return field >= CUZK_FR && field <= CUZK_FQ2; }
 bool is_size(uint64_t n) { return n <= max_elements; }
 bool is_domain(int curve, uint32_t log_n) { return log_n <= two_adicity[curve]; }
-bool is_call(const cuzk_call *call) {
-  return !call || (call->flags == 0 && (call->spans || call->span_capacity == 0));
-}
 // n elements at p.
 bool is_array(const void *p, uint64_t n) { return is_size(n) && (p || n == 0); }
 bool is_vector(const void *p) { return p && reinterpret_cast<uintptr_t>(p) % 8 == 0; }

@@ -4,6 +4,7 @@
 #include "path_table.hpp"
 
 using cuzk::paths;
+using cuzk::is_call;
 using cuzk::Run;
 
 namespace {
@@ -12,9 +13,6 @@ constexpr uint64_t max_elements = uint64_t{1} << 40;
 constexpr uint32_t two_adicity[2] = {28, 32};
 
 bool is_curve(int curve) { return curve == CUZK_BN254 || curve == CUZK_BLS12_381; }
-bool is_call(const cuzk_call *call) {
-  return !call || (call->flags == 0 && (call->spans || call->span_capacity == 0));
-}
 bool is_vector(const void *p) { return p && reinterpret_cast<uintptr_t>(p) % 8 == 0; }
 bool is_csr(const cuzk_csr &m) {
   return m.rows && m.terms <= UINT32_MAX && (m.terms == 0 || (m.columns && m.values));

@@ -7,6 +7,10 @@
 
 namespace cuzk {
 
+inline bool is_call(const cuzk_call *call) {
+  return !call || (call->flags == 0 && (call->spans || call->span_capacity == 0));
+}
+
 class Run {
  public:
   explicit Run(cuzk_call *call) : call_(call), threads_(resolve(call ? call->threads : 0)) {

@@ -4,6 +4,7 @@
 namespace {
 
 using cuzk::paths;
+using cuzk::is_call;
 using cuzk::Run;
 
 constexpr uint64_t max_elements = uint64_t{1} << 40;  // far above any memory, far below an overflow of a byte count
@@ -12,9 +13,6 @@ constexpr uint32_t min_window = 2, max_window = 16;
 bool is_curve(int curve) { return curve == CUZK_BN254 || curve == CUZK_BLS12_381; }
 bool is_base(int curve, int group, uint32_t window) {
   return is_curve(curve) && (group == CUZK_G1 || group == CUZK_G2) && window >= min_window && window <= max_window;
-}
-bool is_call(const cuzk_call *call) {
-  return !call || (call->flags == 0 && (call->spans || call->span_capacity == 0));
 }
 bool is_array(const void *p, uint64_t n) { return n <= max_elements && (p || n == 0); }
 bool is_vector(const void *p, uint64_t n) { return is_array(p, n) && reinterpret_cast<uintptr_t>(p) % 8 == 0; }

@@ -13,7 +13,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 from cuzk_engine.devices.base import CancelToken, Owner
 from cuzk_engine.devices.host import HostMemory
-from cuzk_engine.devices.pages import block_bytes, lock_advice, map_pages, touch, wipe
+from cuzk_engine.devices.pages import block_bytes, lock_advice, map_pages, wipe
 from cuzk_engine.errors import DeviceFaultError, OutOfDeviceMemoryError
 from cuzk_engine.events import Allocation, Kind, Purpose, Span
 from tests.support.lockers import FakeLocker
@@ -287,9 +287,8 @@ def test_what_is_lent_goes_back_after_the_end(memory):
         memory.staging(MIB, Purpose.ABC, FIRST, locker)
 
 
-def test_large_blocks_are_touched_and_wiped_by_several_threads():
+def test_large_blocks_are_wiped_by_several_threads():
     data = map_pages(67 * MIB)
-    touch(data, 4)
     data[:] = 5
     wipe(data, 4)
     assert not data.any()

@@ -1,18 +1,16 @@
 """Verification: every real proof is valid, and every change of it is refused by the name of what was changed."""
 
 import dataclasses
-import time
 
 import numpy as np
 import pytest
 
 from cuzk_engine.curves import BLS12_381, BN254, CURVES, G1_INFINITY, G2_INFINITY
 from cuzk_engine.errors import FormatError, ProofInvalidError
-from cuzk_engine.formats.points import encode_g1, encode_g2
 from cuzk_engine.formats.proof import Proof, PublicSignals, VerificationKey
 from cuzk_engine.formats.zkey import ZKey
-from cuzk_engine.groth16.verify import PreparedKey, verify
-from cuzk_engine.native import Field, Group, library
+from cuzk_engine.groth16.verify import PreparedKey
+from cuzk_engine.native import Field, Group
 from tests.support.arithmetic import CurveMath, FieldMath
 from tests.support.cases import CASES, case
 
@@ -26,32 +24,29 @@ def load(item):
     return vkey, PublicSignals.read(item.path("public.json"), vkey.curve, vkey.n_public).values, proof
 
 
+@pytest.fixture(params=[True, False], ids=["independent", "native"])
+def verify(request):
+    """With the code that nothing of the prover's is in, where there is some, and with the prover's own."""
+
+    def check(vkey, public, proof):
+        PreparedKey(vkey, independent=request.param).verify(public, proof)
+
+    return check
+
+
 def good(curve):
     return load(case(curve.snarkjs_name, "mul_pub"))
 
 
 @cases
-def test_proofs_of_snarkjs_are_valid(item):
+def test_proofs_of_snarkjs_are_valid(item, verify):
     vkey, public, proof = load(item)
     verify(vkey, public, proof)
     assert VerificationKey.from_zkey(ZKey.open(item.path("circuit.zkey"))) == vkey
 
 
 @cases
-def test_takes_at_most_20_ms(item):
-    """The best of a few, since the machine may be busy with something else."""
-    vkey, public, proof = load(item)
-    key = PreparedKey(vkey)
-    seconds = []
-    for _ in range(5):
-        start = time.perf_counter()
-        key.verify(public, proof)
-        seconds.append(time.perf_counter() - start)
-    assert min(seconds) <= 0.020
-
-
-@cases
-def test_another_public_signal_is_refused(item):
+def test_another_public_signal_is_refused(item, verify):
     vkey, public, proof = load(item)
     for index, value in enumerate(public):
         changed = [*public[:index], (value + 1) % vkey.curve.r, *public[index + 1 :]]
@@ -60,7 +55,7 @@ def test_another_public_signal_is_refused(item):
 
 
 @curves
-def test_public_signals_out_of_range(curve):
+def test_public_signals_out_of_range(curve, verify):
     vkey, public, proof = good(curve)
     for value in (public[1] + curve.r, -1, curve.r, 1 << 300):
         with pytest.raises(ProofInvalidError, match=r"public signal 1 is not below the prime of .*scalar field"):
@@ -73,7 +68,7 @@ def test_public_signals_out_of_range(curve):
 
 @curves
 @pytest.mark.parametrize("item", ["pi_a", "pi_b", "pi_c"])
-def test_coordinates_out_of_range(curve, item):
+def test_coordinates_out_of_range(curve, item, verify):
     vkey, public, proof = good(curve)
     field = item[-1]
     (x0, x1), y = (proof.b[0], proof.b[1]) if field == "b" else (getattr(proof, field), None)
@@ -85,7 +80,7 @@ def test_coordinates_out_of_range(curve, item):
 
 @curves
 @pytest.mark.parametrize("item", ["pi_a", "pi_b", "pi_c"])
-def test_points_off_their_curve(curve, item):
+def test_points_off_their_curve(curve, item, verify):
     vkey, public, proof = good(curve)
     field = item[-1]
     point = ((proof.b[0][0], 5), proof.b[1]) if field == "b" else (getattr(proof, field)[0], 5)
@@ -94,21 +89,21 @@ def test_points_off_their_curve(curve, item):
 
 
 @curves
-def test_a_point_outside_the_subgroup(curve):
+def test_a_point_outside_the_subgroup(curve, verify):
     """G2's curve has more points than the group: one of another order must not pass, on BLS12-381 in G1 neither."""
     vkey, public, proof = good(curve)
     outside = _outside_g2(curve)
     with pytest.raises(ProofInvalidError, match=r"^pi_b is not of the group's order"):
         verify(vkey, public, dataclasses.replace(proof, b=outside))
     with pytest.raises(ProofInvalidError, match=r"^the verification key's gamma2 is not of the group's order"):
-        PreparedKey(dataclasses.replace(vkey, gamma2=outside))
+        verify(dataclasses.replace(vkey, gamma2=outside), public, proof)
     if curve is BLS12_381:
         with pytest.raises(ProofInvalidError, match=r"^pi_a is not of the group's order"):
             verify(vkey, public, dataclasses.replace(proof, a=_outside_g1(curve)))
 
 
 @curves
-def test_infinity_is_no_proof(curve):
+def test_infinity_is_no_proof(curve, verify):
     vkey, public, proof = good(curve)
     for change in ({"a": G1_INFINITY}, {"b": G2_INFINITY}, {"c": G1_INFINITY}):
         with pytest.raises(ProofInvalidError, match="pairing equation"):
@@ -116,7 +111,7 @@ def test_infinity_is_no_proof(curve):
 
 
 @curves
-def test_exchanged_and_negated_points(curve):
+def test_exchanged_and_negated_points(curve, verify):
     vkey, public, proof = good(curve)
     negated = (proof.a[0], curve.q - proof.a[1])
     for change in ({"a": proof.c}, {"c": proof.a}, {"a": negated}):
@@ -124,44 +119,22 @@ def test_exchanged_and_negated_points(curve):
             verify(vkey, public, dataclasses.replace(proof, **change))
 
 
-def test_a_proof_of_another_curve():
+def test_a_proof_of_another_curve(verify):
     vkey, public, _ = good(BN254)
     with pytest.raises(ProofInvalidError, match="proof is for BLS12-381, the verification key for BN254"):
         verify(vkey, public, good(BLS12_381)[2])
 
 
 @curves
-def test_bad_points_of_the_key_are_named(curve):
-    vkey, _, _ = good(curve)
+def test_bad_points_of_the_key_are_named(curve, verify):
+    vkey, public, proof = good(curve)
     x, y = vkey.ic[2]
     broken = dataclasses.replace(vkey, ic=(*vkey.ic[:2], (x, (y + 1) % curve.q), *vkey.ic[3:]))
     with pytest.raises(FormatError, match=r"^vk.json: the verification key's IC\[2\] is not on its curve"):
         PreparedKey.checked(broken, "vk.json")
     broken = dataclasses.replace(vkey, alpha1=(x, (y + 1) % curve.q))
     with pytest.raises(ProofInvalidError, match="alpha1 is not on its curve"):
-        PreparedKey(broken)
-
-
-@pytest.mark.parametrize("item", [item for item in CASES if item.curve == "bls12_381"], ids=str)
-def test_the_librarys_own_pairing_agrees(item):
-    """BLS12-381 is verified by arkworks; the native pairing, which nothing uses there, must say the same."""
-    vkey, public, proof = load(item)
-    assert _native_check(vkey, public, proof)
-    if public:
-        assert not _native_check(vkey, [(public[0] + 1) % vkey.curve.r, *public[1:]], proof)
-    assert not _native_check(vkey, public, dataclasses.replace(proof, a=proof.c))
-
-
-def _native_check(vkey, public, proof):
-    curve = vkey.curve
-    g1 = CurveMath(curve, Group.G1)
-    x = vkey.ic[0]
-    for value, point in zip(public, vkey.ic[1:], strict=True):
-        x = g1.add(x, g1.mul(point, value))
-    minus_a = (proof.a[0], -proof.a[1] % curve.q)
-    left = b"".join(encode_g1(curve, point) for point in (minus_a, vkey.alpha1, x, proof.c))
-    right = b"".join(encode_g2(curve, point) for point in (proof.b, vkey.beta2, vkey.gamma2, vkey.delta2))
-    return library().pairing_check(curve, left, right, 4)
+        verify(broken, public, proof)
 
 
 def _outside_g2(curve):
@@ -199,9 +172,9 @@ def _sqrt2(value, q):
     return None
 
 
-def test_many_public_signals():
+@curves
+def test_many_public_signals(curve, verify):
     """A key of 500 signals from known exponents, IC_i = [i + 1] and γ = δ = 1, so that a proof can be made by hand."""
-    curve = BN254
     g1, g2 = CurveMath(curve, Group.G1), CurveMath(curve, Group.G2)
     n, rng = 500, np.random.default_rng(5)
     public = [int(value) for value in rng.integers(0, 1 << 62, n)]
@@ -211,8 +184,7 @@ def test_many_public_signals():
     ic = tuple(g1.multiples(n + 1))
     vkey = VerificationKey(curve, g1.mul(curve.g1, alpha), g2.mul(curve.g2, beta), curve.g2, curve.g2, ic)
     proof = Proof(curve, g1.mul(curve.g1, a), g2.mul(curve.g2, b), g1.mul(curve.g1, c))
-    key = PreparedKey(vkey)
-    key.verify(public, proof)
+    verify(vkey, public, proof)
     public[499] += 1
     with pytest.raises(ProofInvalidError, match="pairing equation"):
-        key.verify(public, proof)
+        verify(vkey, public, proof)

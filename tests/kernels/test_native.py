@@ -225,6 +225,8 @@ def test_a_set_flag_cancels_every_kind_of_call(native: NativeLibrary, curve: Cur
         (native.point_op, (curve, Group.G1, PointOp.DOUBLE, x, x, None, 100)),
         (native.points_check, (curve, Group.G2, x, 100, True)),
         (native.ntt_table, (curve, 4, table)),
+        (native.bytes_copy, (table[:16], x, 16)),
+        (native.bytes_zero, (x, 16)),
         (native.ntt, (curve, x, 4, NttFlags.FORWARD, table)),
         (native.coset_extend, (curve, x, 4, table)),
         (native.coefficients_check, (curve, x, 100, 1, 1)),
@@ -248,6 +250,27 @@ def test_a_running_call_can_be_cancelled(native: NativeLibrary) -> None:
         native.points_check(BLS12_381, Group.G2, points, n, True, Call(0, flag.ctypes.data))
     assert flag[0] == 1
     timer.join()
+
+
+@pytest.mark.parametrize("n", [0, 1, (1 << 20) - 1, 1 << 20, (5 << 20) + 7])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_bytes_are_copied_and_zeroed_and_none_beside_them(native: NativeLibrary, n: int, threads: int) -> None:
+    source = np.random.default_rng(n).integers(0, 256, n, np.uint8)
+    target = np.full(n + 2, 7, np.uint8)
+    native.bytes_copy(target[1:], source, n, Call(threads))
+    assert np.array_equal(target[1:-1], source)
+    assert target[0] == target[-1] == 7
+    native.bytes_zero(target[1:], n, Call(threads))
+    assert not target[1:-1].any()
+    assert target[0] == target[-1] == 7
+
+
+def test_no_bytes_can_be_had_from_nowhere(native: NativeLibrary) -> None:
+    x = np.zeros(16, np.uint8)
+    refuses(Status.ARGUMENT, native.bytes_copy, None, x, 16)
+    refuses(Status.ARGUMENT, native.bytes_copy, x, None, 16)
+    refuses(Status.ARGUMENT, native.bytes_zero, None, 16)
+    refuses(Status.ARGUMENT, native.bytes_zero, x, 1 << 50)
 
 
 def test_calls_from_many_threads_share_the_pool(native: NativeLibrary) -> None:
