@@ -80,6 +80,11 @@ class Planned:
     def together(self, workers: int) -> int:
         return max(self.first.together(workers), self.later.together(workers))
 
+    def total(self, workers: int, room: int) -> int:
+        """What they take of ``room``: more than they need, where there is more."""
+        most = max(self.first.most(workers), self.later.most(workers))
+        return max(self.together(workers), min(most, room))
+
 
 def planned(work: Work, mode: Mode, device: Device) -> Planned:
     return Planned(plan_partition(work, mode, device), steady_plan(work, mode, device))
@@ -107,7 +112,7 @@ def plan_report(device: Device, work: Work, settings: PipelineSettings, workers:
     plans = [planned(work, mode, device) for mode in modes(settings, device.info.kind, work)]
 
     def choice(plan: Planned) -> Choice:
-        peak, total = plan.worst.peak + context, plan.together(workers) + context
+        peak, total = plan.worst.peak + context, plan.total(workers, room.capacity - context) + context
         host_fits = plan.first.host_bytes <= host.capacity
         fits = peak <= room.capacity and host_fits
         return Choice(
