@@ -21,6 +21,7 @@ from cuzk_engine.errors import CuzkError, FormatError
 from cuzk_engine.formats.atomic import write_atomically
 from cuzk_engine.formats.source import Bytes, FileIdentity
 from cuzk_engine.formats.zkey import ZKEY_SPEC, ZKey
+from cuzk_engine.groth16.density import Densities
 from cuzk_engine.groth16.plan import Query
 from cuzk_engine.native import Data, Group, PointFault, PointProblem
 
@@ -37,8 +38,8 @@ _SETTLED_NS: Final = 2_000_000_000
 
 
 class CheckedKeys:
-    """Which contents were checked and how many points of their queries are not at infinity, in one JSON file of the
-    cache folder (None: the platform's). Losing it costs checks only."""
+    """Which contents were checked, and their densities, in one JSON file of the cache folder (None: the platform's).
+    Losing it costs checks only."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
@@ -59,23 +60,23 @@ class CheckedKeys:
     def is_checked(self, content: str) -> bool:
         return content in self._read()["checked"]
 
-    def present(self, content: str) -> tuple[int, ...] | None:
-        """What `count_present` found in this content, when it was checked."""
+    def densities(self, content: str) -> Densities | None:
+        """What was counted in this content, when it was checked; None for an entry without all of it."""
         counts = self._read()["checked"].get(content)
-        sound = (
-            isinstance(counts, list) and len(counts) == len(Query) and all(type(n) is int and n >= 0 for n in counts)
-        )
-        return tuple(counts) if sound else None
+        wanted = len(Query) + 1
+        if not (isinstance(counts, list) and len(counts) == wanted and all(type(n) is int and n >= 0 for n in counts)):
+            return None
+        return Densities(tuple(counts[:-1]), counts[-1])
 
     def remember(
-        self, path: str, identity: FileIdentity | None, content: str, present: tuple[int, ...] | None = None
+        self, path: str, identity: FileIdentity | None, content: str, densities: Densities | None = None
     ) -> None:
-        """Notes that ``content`` was checked and has so many points ``present``, and that the file at ``path`` holds it
-        in the state ``identity``."""
+        """Notes that ``content`` was checked and what was counted in it, and that the file at ``path`` holds it in the
+        state ``identity``."""
         with self._lock:
             state = self._read()
             known = state["checked"].pop(content, None)
-            state["checked"][content] = known if present is None else list(present)
+            state["checked"][content] = known if densities is None else [*densities.present, densities.general]
             if identity is not None:
                 state["files"].pop(path, None)
                 newest = max(identity.mtime_ns, identity.ctime_ns)

@@ -30,7 +30,7 @@ from cuzk_engine.formats.r1cs import R1cs, first_unsatisfied
 from cuzk_engine.formats.source import Bytes
 from cuzk_engine.formats.wtns import Witness, check_witness
 from cuzk_engine.formats.zkey import ZKey
-from cuzk_engine.groth16.density import count_general, count_present
+from cuzk_engine.groth16.density import count_densities
 from cuzk_engine.groth16.plan import CircuitSizes, PointRange, Query
 from cuzk_engine.groth16.proving_key import DeviceMatrices, HBasis, KeyElements, ProvingKey
 from cuzk_engine.groth16.verify import PreparedKey
@@ -445,12 +445,13 @@ def load_key(
     order = check_coefficients(zkey, threads, cancel)
     name = os.path.abspath(path)
     content = checks.known_hash(name, zkey.identity)
-    present = None if content is None else checks.present(content)
-    if content is None or present is None:
+    densities = None if content is None else checks.densities(content)
+    if content is None or densities is None:
         content = content_hash(zkey.source.data, cancel)
         if not checks.is_checked(content):
             check_points(zkey, threads, cancel, progress)
-        present = checks.present(content) or count_present(zkey, threads, cancel.address)
-        checks.remember(name, zkey.identity, content, present)
+        densities = checks.densities(content) or count_densities(zkey, threads, cancel.address)
+        checks.remember(name, zkey.identity, content, densities)
     verification_key = PreparedKey.checked(VerificationKey.from_zkey(zkey), zkey.path)
-    return LoadedKey(zkey, CircuitSizes.of(zkey, present, count_general(zkey, threads)), order, verification_key)
+    sizes = CircuitSizes.of(zkey, densities.present, densities.general)
+    return LoadedKey(zkey, sizes, order, verification_key)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import re
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -22,6 +23,7 @@ from cuzk_engine.events import OtherProcess
 T = TypeVar("T")
 
 ANSWER_SECONDS: Final = 5.0
+_BUS_ID: Final = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-7]))?", re.ASCII)
 _COUNTER_BITS: Final = 32
 _PCIE_TX_BYTES, _PCIE_RX_BYTES = 197, 198  # NVML_FI_DEV_PCIE_COUNT_*
 _INIT_NAMESPACE: Final = 0xEFFFFFFC  # inode of the pid namespace of the machine itself
@@ -420,13 +422,19 @@ def _has_card_open(folder: Path) -> bool:
     return any(os.readlink(link).startswith("/dev/nvidia") for link in (folder / "fd").iterdir())
 
 
+def bus_id(text: str) -> str | None:
+    """ "00000000:1b:00.0" whichever way it is written: CUDA has four digits of domain, NVML eight, people none and no
+    function. None for what is no bus id."""
+    match = _BUS_ID.fullmatch(text.strip().lower())
+    if match is None:
+        return None
+    domain, bus, device, function = (int(part or "0", 16) for part in match.groups())
+    return f"{domain:08x}:{bus:02x}:{device:02x}.{function:x}"
+
+
 def normal_bus_id(text: str) -> str:
-    """ "00000000:1b:00.0" whichever way it is written: CUDA has four digits of domain, NVML eight."""
-    domain, _, rest = text.strip().lower().partition(":")
-    try:
-        return f"{int(domain, 16):08x}:{rest}"
-    except ValueError:
-        return text.strip().lower()
+    """The same; what is no bus id stays as it is."""
+    return bus_id(text) or text.strip().lower()
 
 
 def describe(error: Any) -> str:

@@ -14,7 +14,7 @@ from cuzk_engine.devices.base import CancelToken
 from cuzk_engine.errors import CancelledError, FormatError
 from cuzk_engine.formats.source import FileIdentity
 from cuzk_engine.formats.zkey import ZKEY_SPEC
-from cuzk_engine.groth16.density import count_present
+from cuzk_engine.groth16.density import Densities, count_densities, count_general, count_present
 from cuzk_engine.groth16.plan import Query
 from cuzk_engine.key_checks import CheckedKeys
 from cuzk_engine.keys import KeyCache
@@ -176,7 +176,7 @@ def test_checked_once_then_remembered(tmp_path, checks):
 
 
 @pytest.mark.parametrize("item", CASES, ids=str)
-def test_points_at_infinity_are_counted(item):
+def test_densities_are_counted(item):
     """Against the bytes, and the same whether they were counted or remembered."""
     path = item.path("circuit.zkey")
     key = KeyCache().get(path)
@@ -184,17 +184,20 @@ def test_points_at_infinity_are_counted(item):
     sections = {Query.H: zkey.h, Query.A: zkey.a, Query.B1: zkey.b1, Query.B2: zkey.b2, Query.L: zkey.l}
     for query, count in zip(Query, key.sizes.present, strict=True):
         assert count == sum(any(point.tobytes()) for point in sections[query])
-    assert KeyCache().get(path).sizes.present == key.sizes.present == count_present(key.zkey)
+    assert KeyCache().get(path).sizes == key.sizes
+    assert (key.sizes.present, key.sizes.general) == (count_present(key.zkey), count_general(key.zkey))
 
 
-@pytest.mark.parametrize("counts", [5, None, [], [1, 2, 3, 4], [1, 2, 3, 4, -1], [1, 2, 3, 4, "5"]])
+@pytest.mark.parametrize(
+    "counts", [5, None, [], [1, 2, 3, 4], [1, 2, 3, 4, 5], [1, 2, 3, 4, 5, -1], [1, 2, 3, 4, "5", 6]]
+)
 def test_strange_counts_are_not_believed(tmp_path, checks, counts):
     path, store = written(tmp_path, parts_of(BN254)), CheckedKeys()
-    expected = KeyCache(store).get(path).sizes.present
+    expected = KeyCache(store).get(path).sizes
     state = json.loads(store.path.read_text())
     state["checked"] = dict.fromkeys(state["checked"], counts)
     store.path.write_text(json.dumps(state))
-    assert KeyCache(store).get(path).sizes.present == expected
+    assert KeyCache(store).get(path).sizes == expected
     assert checks["points"] == 1
 
 
@@ -325,28 +328,29 @@ def test_progress_of_a_check():
     assert BLS12_381.g1_bytes == 96
 
 
-def test_points_that_are_not_at_infinity_are_counted_once(tmp_path, monkeypatch):
-    """And again where the memory does not tell them, or tells nonsense."""
+def test_densities_are_counted_once(tmp_path, monkeypatch):
+    """And again where the memory does not tell them all, or tells nonsense."""
     path = tmp_path / "circuit.zkey"
     path.write_bytes((BROKEN / "good.zkey").read_bytes())
     counts = []
 
     def count(*args):
-        counts.append(count_present(*args))
+        counts.append(count_densities(*args))
         return counts[-1]
 
-    monkeypatch.setattr("cuzk_engine.keys.count_present", count)
+    monkeypatch.setattr("cuzk_engine.keys.count_densities", count)
     checks = CheckedKeys(tmp_path)
     content = KeyCache(checks).get(path).zkey.content_hash()
-    assert counts == [checks.present(content)]
-    assert KeyCache(checks).get(path).sizes.present == counts[0]
+    assert counts == [checks.densities(content)]
+    sizes = KeyCache(checks).get(path).sizes
+    assert Densities(sizes.present, sizes.general) == counts[0]
     assert len(counts) == 1
     memory = json.loads(checks.path.read_text())
-    for nonsense in ({}, {content: [1, 2]}, {content: "many"}, {content: [1, 2, 3, 4, "x"]}):
+    for nonsense in ({}, {content: list(sizes.present)}, {content: "many"}, {content: [1, 2, 3, 4, 5, "x"]}):
         checks.path.write_text(json.dumps(memory | {"checked": nonsense}))
-        assert checks.present(content) is None
+        assert checks.densities(content) is None
         before = len(counts)
-        assert KeyCache(checks).get(path).sizes.present == counts[0]
+        assert KeyCache(checks).get(path).sizes == sizes
         assert len(counts) == before + 1
     checks.path.write_text(json.dumps(memory | {"checked": []}))
     assert not checks.is_checked(content)

@@ -81,6 +81,8 @@ def test_a_card_is_found_whatever_its_number_is() -> None:
 def test_bus_ids_are_compared_in_one_form() -> None:
     assert nvml.normal_bus_id("0000:1B:00.0") == nvml.normal_bus_id("00000000:1b:00.0 ") == "00000000:1b:00.0"
     assert nvml.normal_bus_id("none") == "none"
+    assert nvml.bus_id("1B:00") == nvml.bus_id("1b:00.0") == "00000000:1b:00.0"
+    assert [nvml.bus_id(text) for text in ("none", "", "1b", "1b:00.8", "0:1b:00.0")] == [None] * 5
 
 
 def test_readings() -> None:

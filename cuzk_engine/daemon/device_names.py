@@ -1,6 +1,9 @@
 """What devices are called in the configuration and by callers: ``cpu``, ``cuda:N`` or N as CUDA numbers the visible
 cards, a card's UUID (or its first digits) or its PCI bus id. Inside the daemon there is only the first form.
 
+A number is a name whether or not there is such a card: what to say of it is known where it is used, with what there is.
+Of a UUID and a bus id nothing else is known where no card has it.
+
 Tests put cards that are not there in place by the variable ``CUZK_TEST_CARDS``, a JSON list of [UUID, bus id].
 """
 
@@ -8,42 +11,39 @@ from __future__ import annotations
 
 import json
 import os
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from cuzk_engine.devices.cuda import probe
-from cuzk_engine.devices.cuda.probe import Card
-from cuzk_engine.devices.select import check_name, usable_cards
+from cuzk_engine.devices.cuda.probe import Card, Driver
+from cuzk_engine.devices.select import Machine
 from cuzk_engine.errors import CuzkError, SettingError
+from cuzk_engine.nvml import bus_id
 
 CPU: Final = "cpu"
 _AUTO: Final = "auto"
 _TEST_VARIABLE: Final = "CUZK_TEST_CARDS"
-_BUS_ID: Final = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-7]))?", re.ASCII)
+_TEST_CUDA: Final = 13
 
 
 class DeviceNames:
-    """The cards of this machine, asked once."""
+    """Those of a machine that was read once."""
 
-    def __init__(self, cards: Sequence[Card], usable: Sequence[str], *, check: bool = True) -> None:
-        """``check``: ask the driver why a card cannot be used."""
-        self._cards = cards
-        self._usable = usable
-        self._check = check
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._cards = machine.cards
 
     @classmethod
     def of_machine(cls) -> DeviceNames:
         made_up = os.environ.get(_TEST_VARIABLE)
-        if made_up is not None:
-            cards = [Card((0, 0), uuid=uuid, bus_id=bus_id) for uuid, bus_id in json.loads(made_up)]
-            return cls(cards, [f"cuda:{number}" for number in range(len(cards))], check=False)
-        driver = probe.read_driver()
-        return cls(() if driver is None else driver.cards, usable_cards())
+        if made_up is None:
+            return cls(Machine.read())
+        cards = (Card(probe.LEAST_CAPABILITY, uuid=uuid, bus_id=bus) for uuid, bus in json.loads(made_up))
+        return cls(Machine(Driver((_TEST_CUDA, 0), tuple(cards)), _TEST_CUDA))
 
     def resolve(self, name: str) -> str | None:
-        """``cpu`` or ``cuda:N`` for any name of a device; None for one that is no name or that no card has. Raises
-        SettingError for the beginning of several UUIDs."""
+        """``cpu`` or ``cuda:N`` for any name of a device; None for one that is no name, and for a UUID or a bus id that
+        no card has. Raises SettingError for the beginning of several UUIDs."""
         text = name.strip().lower()
         if text == CPU:
             return CPU
@@ -55,8 +55,8 @@ class DeviceNames:
             if len(found) > 1:
                 raise SettingError(f"{name!r} is the beginning of the UUIDs of {len(found)} cards: give more of it")
             return f"cuda:{found[0]}" if found else None
-        bus = _bus(text)
-        numbers = (n for n, card in enumerate(self._cards) if bus is not None and _bus(card.bus_id) == bus)
+        bus = bus_id(text)
+        numbers = (n for n, card in enumerate(self._cards) if bus is not None and bus_id(card.bus_id) == bus)
         return next((f"cuda:{n}" for n in numbers), None)
 
     def choose(self, texts: Iterable[str]) -> list[str]:
@@ -65,7 +65,7 @@ class DeviceNames:
         chosen: list[str] = []
         for text in list(texts) or [_AUTO]:
             if text == _AUTO:
-                chosen += self._usable or [CPU]
+                chosen += self._machine.usable() or [CPU]
                 continue
             name = self.resolve(text)
             try:
@@ -89,22 +89,15 @@ class DeviceNames:
         """Raises CuzkError for a device that cannot be used."""
         if name is None and text.lower().startswith("mig-"):
             raise CuzkError("instances of a card are chosen by CUDA_VISIBLE_DEVICES, and are cuda:0 then")
-        if name is None and (text.lower().startswith("gpu-") or _bus(text.lower())):
+        if name is None and (text.lower().startswith("gpu-") or bus_id(text)):
             there = "; ".join(f"cuda:{n} is {card.uuid}, {card.bus_id.lower()}" for n, card in enumerate(self._cards))
-            raise CuzkError(f"no card that this process may see is called so; {there or 'there is none'}")
-        if self._check or name is None:
-            check_name(name or text)
-        elif name != CPU and name not in self._usable:
-            raise CuzkError(f"there is no such card; there is {', '.join(self._usable) or CPU}")
-
-
-def _bus(text: str) -> tuple[int, ...] | None:
-    """Domain, bus, device, function; the same for "0000:3b:00.0", "00000000:3B:00.0" and "3b:00"."""
-    match = _BUS_ID.fullmatch(text.lower())
-    return tuple(int(part or "0", 16) for part in match.groups()) if match else None
+            why = f"no card that this process may see is called so; {there}" if there else self._machine.refusal(0)
+            assert why is not None  # without any card none can be used
+            raise CuzkError(why)
+        self._machine.check(name or text)
 
 
 def _exactness(name: str) -> tuple[int, int]:
     text = name.lower()
-    kind = 0 if text.startswith("gpu-") else 1 if _bus(text) else 2 if text.isdecimal() else 3
+    kind = 0 if text.startswith("gpu-") else 1 if bus_id(text) else 2 if text.isdecimal() else 3
     return kind, -len(text)

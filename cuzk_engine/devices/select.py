@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cuzk_engine.devices.arena import host_budget, resolve
 from cuzk_engine.devices.base import Device, EventSink
 from cuzk_engine.devices.cpu import CpuDevice
 from cuzk_engine.devices.cuda import probe
+from cuzk_engine.devices.cuda.probe import Card, Driver
 from cuzk_engine.devices.host import HostMemory
 from cuzk_engine.errors import CuzkError, UsageError
 from cuzk_engine.paths import cache_dir
@@ -19,20 +21,38 @@ if TYPE_CHECKING:
 _CUDA: Final = re.compile(r"cuda:(0|[1-9][0-9]{0,3})", re.ASCII)
 
 
-def check_name(name: str) -> None:
-    """Raises UsageError for a name that no device has, CuzkError for one that cannot be used on this machine."""
-    if name in ("auto", "cpu"):
-        return
-    if _CUDA.fullmatch(name) is None:
-        raise UsageError(f'device "{name}" is not known, expected auto, cpu or cuda:N')
-    why = probe.refusal(int(name.removeprefix("cuda:")), probe.read_driver(), probe.cupy_cuda())
-    if why is not None:
-        raise CuzkError(f"device {name} cannot be used: {why}")
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What decides which devices can be used: the driver, and the CUDA that CuPy is for (`probe.cupy_cuda`)."""
 
+    driver: Driver | None
+    cupy: int | None
 
-def usable_cards() -> list[str]:
-    """The GPUs of this machine that can be used."""
-    return [f"cuda:{number}" for number in probe.usable(probe.read_driver(), probe.cupy_cuda())]
+    @classmethod
+    def read(cls) -> Machine:
+        return cls(probe.read_driver(), probe.cupy_cuda())
+
+    @property
+    def cards(self) -> tuple[Card, ...]:
+        return () if self.driver is None else self.driver.cards
+
+    def usable(self) -> list[str]:
+        """The GPUs that can be used."""
+        return [f"cuda:{number}" for number in probe.usable(self.driver, self.cupy)]
+
+    def refusal(self, number: int) -> str | None:
+        """Why a GPU cannot be used; None where it can."""
+        return probe.refusal(number, self.driver, self.cupy)
+
+    def check(self, name: str) -> None:
+        """Raises UsageError for a name that no device has, CuzkError for one that cannot be used on this machine."""
+        if name in ("auto", "cpu"):
+            return
+        if _CUDA.fullmatch(name) is None:
+            raise UsageError(f'device "{name}" is not known, expected auto, cpu or cuda:N')
+        why = self.refusal(int(name.removeprefix("cuda:")))
+        if why is not None:
+            raise CuzkError(f"device {name} cannot be used: {why}")
 
 
 def open_device(
@@ -60,5 +80,8 @@ def open_device(
 
 def resolve_name(name: str) -> str:
     """The name without "auto". Raises UsageError, CuzkError."""
-    check_name(name)
-    return next(iter(usable_cards()), "cpu") if name == "auto" else name
+    if name == "cpu":
+        return name
+    machine = Machine.read()
+    machine.check(name)
+    return next(iter(machine.usable()), "cpu") if name == "auto" else name

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -15,6 +16,19 @@ from cuzk_engine.groth16.plan import Query
 
 _PART: Final = 1 << 18  # coefficients that a thread looks at together
 _THREADS: Final = 8  # more do not read faster
+
+
+@dataclass(frozen=True, slots=True)
+class Densities:
+    """As `CircuitSizes` has them."""
+
+    present: tuple[int, ...]
+    general: int
+
+
+def count_densities(zkey: ZKey, threads: int = 0, cancel_address: int = 0) -> Densities:
+    """Reads points and coefficients once. Raises CancelledError."""
+    return Densities(count_present(zkey, threads, cancel_address), count_general(zkey, threads))
 
 
 def count_present(zkey: ZKey, threads: int = 0, cancel_address: int = 0) -> tuple[int, ...]:

@@ -11,6 +11,9 @@ ledger's: a buffer goes as soon as what uses it was launched.
 Buckets are those of as many launches as the device has under way at a time. Points that travel are there from one
 launch ahead until a launch's result was fetched; the first ones come with the lock. What stays (table, matrices,
 points) counts from the stage that loads it, or in all of them where it is there already.
+
+Where launches run beside each other, the lock is given up while the last one runs, if there is room: what that takes is
+there beside the next worker's stages up to A, its buckets up to H.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ EVALUATE: Final = "evaluate"
 TRANSFORM: Final = "transform"
 TABLE: Final = "table"
 MATRICES: Final = "matrices"
+_BEGINNING: Final = (EVALUATE, TRANSFORM, Query.H, Query.A)  # before anything is waited for
 
 
 class Needs(Protocol):
@@ -76,7 +80,8 @@ class Stage:
 @dataclass(frozen=True, slots=True)
 class PartitionPlan:
     """Bytes of one partition in a mode. ``there``: what stays and is on the device already; ``found``: the names of
-    that; ``inputs``: what is uploaded; ``results``: of MSM launches; ``host``: host memory by purpose."""
+    that; ``inputs``: what is uploaded; ``results``: of MSM launches; ``last``: what the last launch takes when the lock
+    is given up; ``host``: host memory by purpose."""
 
     mode: Mode
     stages: tuple[Stage, ...]
@@ -84,6 +89,7 @@ class PartitionPlan:
     found: frozenset[str]
     inputs: int
     results: int
+    last: Need
     host: dict[Purpose, int]
 
     @property
@@ -138,6 +144,19 @@ class PartitionPlan:
         held, serial = self.reservation
         return sum(self.there.values()) + held + serial + (workers - 1) * self.own
 
+    def most(self, workers: int) -> int:
+        """The same where there is room for a worker's last launch beside the next one's first stages. ``together`` is
+        enough for all of them: the lock is given up later then."""
+        if workers < 2:
+            return self.together(workers)
+        beside, reached = 0, sum(self.there.values())
+        for stage in self.stages:
+            reached += sum(stage.loaded.values())
+            if stage.name in _BEGINNING:
+                scratch = 0 if stage.name == Query.A else self.last.scratch
+                beside = max(beside, reached + stage.total + scratch + self.last.transit)
+        return max(self.together(workers), beside + self.results + (workers - 2) * self.own)
+
 
 def plan_partition(work: Work, mode: Mode, needs: Needs, there: There = NOTHING) -> PartitionPlan:
     """The plan of one proof in ``mode`` on a device with these needs, of which some things are there."""
@@ -162,6 +181,7 @@ def plan_partition(work: Work, mode: Mode, needs: Needs, there: There = NOTHING)
         found=frozenset(there),
         inputs=witness + (0 if mode.on_device else 3 * vector),
         results=results,
+        last=launches[-1][1] if mode.double_buffer and needs.info.parallel_launches > 1 else Need(0),
         host=_host(work, mode, needs.info),
     )
 

@@ -14,7 +14,7 @@ from cuzk_engine.events import Purpose, Remedy
 from cuzk_engine.formats.params import Params, structure_of
 from cuzk_engine.formats.source import SourceFile
 from cuzk_engine.formats.zkey import ZKEY_SPEC, ZKey
-from cuzk_engine.groth16.density import count_general, count_present
+from cuzk_engine.groth16.density import count_densities
 from cuzk_engine.groth16.plan import CircuitSizes
 from cuzk_engine.key_checks import CheckedKeys
 from cuzk_engine.params_keys import ParamsSizes
@@ -80,14 +80,19 @@ class Planned:
     def together(self, workers: int) -> int:
         return max(self.first.together(workers), self.later.together(workers))
 
+    def total(self, workers: int, room: int) -> int:
+        """What they take of ``room``: more than they need, where there is more."""
+        most = max(self.first.most(workers), self.later.most(workers))
+        return max(self.together(workers), min(most, room))
+
 
 def planned(work: Work, mode: Mode, device: Device) -> Planned:
     return Planned(plan_partition(work, mode, device), steady_plan(work, mode, device))
 
 
 def work_of(path: Path | str, checks: CheckedKeys | None = None) -> Work:
-    """What a plan needs of a key, without loading it: the header, and the points that are not at infinity, which are
-    counted where that was not done before. Of a bellperson key the circuit's terms are not known."""
+    """What a plan needs of a key, without loading it: the header, and the densities, which are counted where that was
+    not done before. Of a bellperson key the circuit's terms are not known."""
     source = SourceFile.open(path)
     if source.data[:4].tobytes() != ZKEY_SPEC.magic and (
         Path(path).suffix == ".params" or structure_of(source) is not None
@@ -96,8 +101,8 @@ def work_of(path: Path | str, checks: CheckedKeys | None = None) -> Work:
     zkey = ZKey.from_source(source)
     checks = CheckedKeys() if checks is None else checks
     content = checks.known_hash(os.path.abspath(path), zkey.identity)
-    present = None if content is None else checks.present(content)
-    return Work(CircuitSizes.of(zkey, present or count_present(zkey), count_general(zkey)))
+    found = (None if content is None else checks.densities(content)) or count_densities(zkey)
+    return Work(CircuitSizes.of(zkey, found.present, found.general))
 
 
 def plan_report(device: Device, work: Work, settings: PipelineSettings, workers: int) -> PlanReport:
@@ -107,7 +112,7 @@ def plan_report(device: Device, work: Work, settings: PipelineSettings, workers:
     plans = [planned(work, mode, device) for mode in modes(settings, device.info.kind, work)]
 
     def choice(plan: Planned) -> Choice:
-        peak, total = plan.worst.peak + context, plan.together(workers) + context
+        peak, total = plan.worst.peak + context, plan.total(workers, room.capacity - context) + context
         host_fits = plan.first.host_bytes <= host.capacity
         fits = peak <= room.capacity and host_fits
         return Choice(

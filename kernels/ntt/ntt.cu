@@ -38,6 +38,39 @@ CUZK_INLINE bool all_at_zero(const Pass &pass, uint32_t q) {
 
 enum Flags : uint32_t { INVERSE = 1, COSET = 2, SCALE_TABLE = 4, SCALE_CONSTANT = 8 };
 
+// All stages of a pass, group after group, the first one first or, with MERGE, the last one. Between two groups the
+// elements change hands.
+template <bool MERGE>
+CUZK_INLINE void stages(F (&x)[elements], const Pass &pass, int groups, uint32_t tile, const F *table,
+                        const NttMode &mode) {
+  const uint32_t t = threadIdx.x, log_tile = pass.log_tile();
+  constexpr int step = MERGE ? -1 : 1;
+  for (int g = MERGE ? groups - 1 : 0; MERGE ? g >= 0 : g < groups; g += step) {
+    if (g != (MERGE ? groups - 1 : 0)) {
+      __syncthreads();
+#pragma unroll
+      for (int j = 0; j < elements; j++) put(log_tile, pass.element(g - step, t, j), x[j]);
+      __syncthreads();
+#pragma unroll
+      for (int j = 0; j < elements; j++) x[j] = get(log_tile, pass.element(g, t, j));
+    }
+    const uint32_t stage = pass.stage(g);
+    // A stage before the pass's first one is skipped; its factor number is that of the later stages, shifted.
+    uint32_t q = pass.index(tile, pass.element(g, t, 0)) >> (pass.log_n - stage);
+    if (mode.coset) q += 1u << stage;
+    if (all_at_zero(pass, q)) {
+      if (MERGE)
+        merge_group<each, true>(x, q, pass.skipped(g), table, mode);
+      else
+        split_group<each, true>(x, q, pass.skipped(g), table, mode);
+    } else if (MERGE) {
+      merge_group<each, false>(x, q, pass.skipped(g), table, mode);
+    } else {
+      split_group<each, false>(x, q, pass.skipped(g), table, mode);
+    }
+  }
+}
+
 }  // namespace
 
 // Natural to reversed order. Grid: tiles, vectors `stride` elements apart. Threads: tile / elements. Shared: 32 bytes
@@ -53,24 +86,7 @@ extern "C" __global__ void __launch_bounds__(CUZK_NTT_THREADS, CUZK_NTT_BLOCKS)
 #pragma unroll
   for (int j = 0; j < elements; j++) x[j] = F::load(data + pass.index(tile, pass.element(0, t, j)));
   const int groups = pass.groups();
-  for (int g = 0; g < groups; g++) {
-    if (g) {
-      __syncthreads();
-#pragma unroll
-      for (int j = 0; j < elements; j++) put(log_tile, pass.element(g - 1, t, j), x[j]);
-      __syncthreads();
-#pragma unroll
-      for (int j = 0; j < elements; j++) x[j] = get(log_tile, pass.element(g, t, j));
-    }
-    const uint32_t stage = pass.stage(g);
-    // A stage before the pass's first one is skipped; its factor number is that of the later stages, shifted.
-    uint32_t q = pass.index(tile, pass.element(g, t, 0)) >> (pass.log_n - stage);
-    if (mode.coset) q += 1u << stage;
-    if (all_at_zero(pass, q))
-      split_group<each, true>(x, q, pass.skipped(g), table, mode);
-    else
-      split_group<each, false>(x, q, pass.skipped(g), table, mode);
-  }
+  stages<false>(x, pass, groups, tile, table, mode);
   if (flags & SCALE_CONSTANT) {
     const F k = F::load(constant);
 #pragma unroll
@@ -118,23 +134,7 @@ extern "C" __global__ void __launch_bounds__(CUZK_NTT_THREADS, CUZK_NTT_BLOCKS)
 #pragma unroll
     for (int j = 0; j < elements; j++) x[j] = get(log_tile, pass.element(groups - 1, t, j));
   }
-  for (int g = groups - 1; g >= 0; g--) {
-    if (g != groups - 1) {
-      __syncthreads();
-#pragma unroll
-      for (int j = 0; j < elements; j++) put(log_tile, pass.element(g + 1, t, j), x[j]);
-      __syncthreads();
-#pragma unroll
-      for (int j = 0; j < elements; j++) x[j] = get(log_tile, pass.element(g, t, j));
-    }
-    const uint32_t stage = pass.stage(g);
-    uint32_t q = pass.index(tile, pass.element(g, t, 0)) >> (pass.log_n - stage);
-    if (mode.coset) q += 1u << stage;
-    if (all_at_zero(pass, q))
-      merge_group<each, true>(x, q, pass.skipped(g), table, mode);
-    else
-      merge_group<each, false>(x, q, pass.skipped(g), table, mode);
-  }
+  stages<true>(x, pass, groups, tile, table, mode);
   if (flags & SCALE_CONSTANT) {
     const F k = F::load(constant);
 #pragma unroll

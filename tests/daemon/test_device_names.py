@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from cuzk_engine.daemon.device_names import DeviceNames
-from cuzk_engine.devices.cuda.probe import Card
+from cuzk_engine.devices.cuda.probe import Card, Driver
+from cuzk_engine.devices.select import Machine
 from cuzk_engine.errors import SettingError
 
 FIRST = Card((9, 0), uuid="GPU-aaaa0000-0000-0000-0000-000000000001", bus_id="0000:3b:00.0")
 SECOND = Card((9, 0), uuid="GPU-aaaa1111-0000-0000-0000-000000000002", bus_id="0001:3b:00.0")
-NAMES = DeviceNames([FIRST, SECOND], ["cuda:0", "cuda:1"], check=False)
+NAMES = DeviceNames(Machine(Driver((13, 0), (FIRST, SECOND)), 13))
+NONE = DeviceNames(Machine(None, 13))
 
 
 @pytest.mark.parametrize(
@@ -19,6 +21,7 @@ NAMES = DeviceNames([FIRST, SECOND], ["cuda:0", "cuda:1"], check=False)
         ("cpu", "cpu"),
         ("1", "cuda:1"),
         ("01", "cuda:1"),
+        ("2", "cuda:2"),
         ("CUDA:0", "cuda:0"),
         ("GPU-aaaa1", "cuda:1"),
         (FIRST.uuid, "cuda:0"),
@@ -46,13 +49,14 @@ def test_the_beginning_of_two_uuids_is_refused() -> None:
 def test_the_devices_that_are_chosen() -> None:
     assert NAMES.choose([]) == NAMES.choose(["auto"]) == ["cuda:0", "cuda:1"]
     assert NAMES.choose([SECOND.bus_id, "0", "cpu", SECOND.uuid]) == ["cuda:1", "cuda:0", "cpu"]
-    assert DeviceNames([], [], check=False).choose([]) == ["cpu"]
+    assert NONE.choose([]) == NONE.choose(["auto", "cpu"]) == ["cpu"]
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
         ("2", "there is no such card; there is cuda:0, cuda:1"),
+        ("cuda:02", "there is no such card; there is cuda:0, cuda:1"),
         ("GPU-bbbb", "no card that this process may see is called so; cuda:0 is GPU-aaaa0000"),
         ("0000:3c:00.0", "no card that this process may see is called so"),
         ("MIG-1234", "instances of a card are chosen by CUDA_VISIBLE_DEVICES"),
@@ -64,6 +68,12 @@ def test_devices_that_are_not_there(name: str, expected: str) -> None:
         NAMES.choose([name])
     assert str(refusal.value).startswith(f"gpus.devices names {name!r}: ")
     assert expected in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", ["0", "cuda:0", "GPU-bbbb", "3b:00.0"])
+def test_where_there_is_no_card_the_reason_is_told(name: str) -> None:
+    with pytest.raises(SettingError, match=f"gpus.devices names '{name}': .*no NVIDIA driver was found"):
+        NONE.choose([name])
 
 
 def test_the_most_exact_name_counts() -> None:

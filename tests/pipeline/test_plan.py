@@ -1,5 +1,6 @@
 """What a plan reserves covers every stage, with and without what is there, and no more than that."""
 
+import itertools
 from dataclasses import replace
 
 from hypothesis import given
@@ -123,6 +124,30 @@ def test_launches_beside_each_other():
             assert stages[query][Purpose.MSM] == sum(scratch[q] for q in beside)
             assert stages[query][Purpose.SRS] == sum(transit[q] for q in there)
         assert plan.results == kept * curve.g2_bytes
+
+
+def test_a_last_launch_beside_the_next_worker():
+    """With room the lock is given up while it runs: it is there until the next worker's second launch takes its
+    place."""
+    work = Work(CircuitSizes(CURVES[0], 101, 0, 128, 300))
+    sizes = {query: work.sizes.query_length(query) for query in Query}
+    for residency, prestage in itertools.product((Residency.HOST, Residency.DEVICE), Prestage):
+        mode = modes(PipelineSettings(prestage, evaluate=Evaluation.DEVICE, residency=residency), "cuda", work)[0]
+        plan = steady_plan(work, mode, Needs(2))
+        scratch = 7 * sizes[Query.L] + 1000
+        transit = 0 if mode.is_resident else sizes[Query.L] * CURVES[0].g1_bytes
+        stays, used = sum(plan.there.values()), {stage.name: stage.total for stage in plan.stages}
+        begins = [used[EVALUATE] + scratch, used[TRANSFORM] + scratch, used[Query.H] + scratch, used[Query.A]]
+        handed_over = stays + max(begins) + transit + plan.results
+        assert plan.most(1) == plan.together(1)
+        for workers in (2, 3):
+            beside = handed_over + (workers - 2) * plan.own
+            assert plan.most(workers) == max(plan.together(workers), beside)
+        if mode.is_resident and not mode.is_ahead:
+            assert plan.most(2) > plan.together(2)
+        single = replace(mode, double_buffer=False)
+        for other in (plan_partition(work, single, Needs(2)), plan_partition(work, mode, Needs(1))):
+            assert other.most(2) == other.together(2)
 
 
 def test_host_memory():

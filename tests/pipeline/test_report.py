@@ -10,8 +10,8 @@ from cuzk_engine.client.types import MemoryPlanInfo, PlanChoice
 from cuzk_engine.devices.pages import block_bytes
 from cuzk_engine.errors import FormatError
 from cuzk_engine.keys import CheckedKeys, KeyCache
-from cuzk_engine.pipeline.modes import Evaluation, PipelineSettings, Prestage, Residency
-from cuzk_engine.pipeline.report import Choice, PlanReport, choose, plan_report, remedies, work_of
+from cuzk_engine.pipeline.modes import Evaluation, PipelineSettings, Prestage, Residency, modes
+from cuzk_engine.pipeline.report import Choice, PlanReport, choose, plan_report, planned, remedies, work_of
 from cuzk_engine.settings import WORKERS_KEY
 from tests.support.bench import GIB, Bench
 from tests.support.card import Card
@@ -84,6 +84,19 @@ def test_many_workers_are_told_what_they_get_together():
     totals = [report(Card(GIB), workers=n).total for n in range(1, 5)]
     steps = {after - before for before, after in itertools.pairwise(totals)}
     assert len(steps) == 1
+
+
+def test_the_total_is_what_they_take_of_the_room():
+    """More than they need where there is more; what they need is enough."""
+    settings = PipelineSettings(Prestage.LOCKED, evaluate=Evaluation.HOST, residency=Residency.DEVICE)
+    roomy = report(Card(GIB, parallel=2), settings)
+    (mode, *_), card = modes(settings, "card", work_of(ITEM.path("circuit.zkey"))), Card(GIB, parallel=2)
+    needed = planned(work_of(ITEM.path("circuit.zkey")), mode, card).together(2)
+    assert needed < roomy.total
+    for capacity, total in ((needed, needed), (needed + 1000, needed + 1000), (roomy.total + 1000, roomy.total)):
+        found = report(Card(capacity, parallel=2), settings)
+        assert (found.chosen, found.total, found.choices[0].all_fit) == (0, total, True)
+    assert not report(Card(needed - 1, parallel=2), settings).choices[0].all_fit
 
 
 def test_choose():

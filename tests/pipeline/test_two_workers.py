@@ -8,10 +8,11 @@ import threading
 
 import pytest
 
-from cuzk_engine.devices.base import Owner
+from cuzk_engine.devices.base import Msm, Owner
 from cuzk_engine.errors import OutOfDeviceMemoryError
 from cuzk_engine.events import Allocation, Incident
 from cuzk_engine.formats.proof import VerificationKey
+from cuzk_engine.groth16.plan import Query
 from cuzk_engine.groth16.verify import verify
 from cuzk_engine.pipeline.admission import Admission, Meeting
 from cuzk_engine.pipeline.modes import Evaluation, PipelineSettings, Prestage, Residency, Work, modes
@@ -109,6 +110,57 @@ def test_ten_proofs_and_no_failed_allocation(kind, prestage):
     assert not [event for event in bench.events if isinstance(event, Incident)]
     assert 0 < peak(bench) <= bench.device.info.capacity
     bench.assert_nothing_is_held()
+
+
+class HandedOver(Card):
+    """Worker 0's last sum ends when worker 1's first one was launched."""
+
+    def __init__(self, capacity, sink):
+        super().__init__(capacity, sink, parallel=2)
+        self.launched = [0, 0]
+        self.last, self.next = threading.Event(), threading.Event()
+
+    def launch(self, operation, owner, cancel, after=None):
+        done = super().launch(operation, owner, cancel, after)
+        if not isinstance(operation, Msm) or owner.job == "warm":
+            return done
+        self.launched[owner.worker] += 1
+        if self.launched == [len(Query), 0]:
+            self.last.set()
+            return Until(self.next, done)
+        if self.launched[1]:
+            self.next.set()
+        return done
+
+
+class Until:
+    def __init__(self, event, done):
+        self._event, self._done = event, done
+
+    def wait(self):
+        assert self._event.wait(LONG_S)
+        self._done.wait()
+
+
+@pytest.mark.parametrize("prestage", Prestage)
+def test_a_sum_under_way_counts_beside_the_next_worker(prestage):
+    """The peak of two workers is in the plan, where there is room for the lock to be given up early."""
+    events = []
+    card = HandedOver(GIB, events.append)
+    bench = Bench(GIB, card, events)
+    settings = PipelineSettings(prestage, evaluate=Evaluation.HOST, residency=Residency.DEVICE)
+    files = ITEM.path("circuit.zkey"), ITEM.path("witness.wtns")
+    bench.runner.prove(*files, Owner("warm", 0, 0), settings)
+    before = peak(bench)
+    one, two = (bench.runner.report(files[0], settings, workers).total for workers in (1, 2))
+    assert before <= one
+    first = threading.Thread(target=bench.runner.prove, args=(*files, Owner("one", 0, 0), settings))
+    first.start()
+    assert card.last.wait(LONG_S)
+    bench.runner.prove(*files, Owner("two", 0, 1), settings)
+    first.join(LONG_S)
+    assert not first.is_alive()
+    assert one < peak(bench) <= two
 
 
 def test_without_a_plan_the_same_run_fails():

@@ -20,6 +20,7 @@ from cuzk_engine.devices.base import EventSink, Owner
 from cuzk_engine.devices.cuda import faults
 from cuzk_engine.devices.cuda.shape import aligned_size
 from cuzk_engine.devices.ledger import Grant, Ledger, Reservation
+from cuzk_engine.devices.memory import GrantedBuffer
 from cuzk_engine.errors import CuzkError, DeviceLostError, OutOfDeviceMemoryError
 from cuzk_engine.events import Kind, Purpose, Span, host_lane
 
@@ -130,7 +131,7 @@ class Memory:
         )
 
 
-class CudaBuffer:
+class CudaBuffer(GrantedBuffer):
     """A block of device memory until ``free``.
 
     ``last``: the event after which its content is there; ``reads``: those after which nobody reads it any more, the
@@ -139,31 +140,14 @@ class CudaBuffer:
     """
 
     def __init__(self, memory: Memory, grant: Grant, address: int, home: Any, last: Any) -> None:
-        self._memory, self._grant, self._home = memory, grant, home
+        super().__init__(grant)
+        self._memory, self._home = memory, home
         self._address: int | None = address
         self.last = last
         self.reads: dict[int, Any] = {}
         self.is_reversed = False
         self.pending = 1
         self.table: Any = None  # the transform whose table it holds
-
-    def __enter__(self) -> CudaBuffer:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.free()
-
-    @property
-    def nbytes(self) -> int:
-        return self._grant.nbytes
-
-    @property
-    def purpose(self) -> Purpose:
-        return self._grant.purpose
-
-    @property
-    def owner(self) -> Owner:
-        return self._grant.owner
 
     @property
     def address(self) -> int:

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Final
 
-from cuzk_engine.nvml import normal_bus_id
-
 LEAST_CAPABILITY: Final = (7, 5)
 LIBRARY: Final = "libcuda.so.1"
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
@@ -135,19 +133,6 @@ def refusal(number: int, driver: Driver | None, cupy: int | None) -> str | None:
     if cupy == 0:
         extra = "cuda13" if driver.version[0] >= 13 else "cuda12"
         return f"CuPy is not installed; pip install 'cuzk[{extra}]', or {_CPU_INSTEAD}"
-    return None
-
-
-def number_of(name: str, driver: Driver | None) -> int | None:
-    """Of a card that is called by its number ("0", "cuda:0"), UUID or bus id; None for one that is not there."""
-    cards = driver.cards if driver is not None else ()
-    ordinal = name.removeprefix("cuda:")
-    if ordinal.isascii() and ordinal.isdecimal():
-        return int(ordinal) if int(ordinal) < len(cards) else None
-    wanted = normal_bus_id(name)
-    for number, card in enumerate(cards):
-        if name and (name.lower() == card.uuid.lower() or wanted == normal_bus_id(card.bus_id)):
-            return number
     return None
 
 

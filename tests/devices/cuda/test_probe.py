@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from cuzk_engine.daemon.device_names import DeviceNames
-from cuzk_engine.devices import select
 from cuzk_engine.devices.cuda import probe
 from cuzk_engine.devices.cuda.probe import Card, Driver
 from cuzk_engine.errors import SettingError
@@ -106,12 +105,6 @@ def test_reading_the_driver() -> None:
         Card((12, 0), "NVIDIA H200", "GPU-01020304-0506-0708-090a-0b0c0d0e0f10", "0000:02:00.0", 141 << 30),
     )
     assert [card.architecture for card in driver.cards] == ["sm_90", "sm_120"]
-    for name, number in (
-        *(("0", 0), ("cuda:1", 1), ("2", None), ("cuda:2", None), ("", None), ("gpu", None)),
-        *(("GPU-01020304-0506-0708-090a-0b0c0d0e0f10", 1), ("00000000:01:00.0", 0), ("0000:02:00.0", 1)),
-    ):
-        assert probe.number_of(name, driver) == number
-        assert probe.number_of(name, None) is None
 
     def missing(_: str) -> None:
         raise OSError
@@ -146,14 +139,16 @@ def test_names_of_cards() -> None:
 def test_devices_of_the_daemon(
     monkeypatch: pytest.MonkeyPatch, wanted: tuple[str, ...], driver: Driver | None, expected: list[str]
 ) -> None:
-    monkeypatch.setattr(select.probe, "read_driver", lambda: driver)
-    monkeypatch.setattr(select.probe, "cupy_cuda", lambda: 13)
-    assert DeviceNames([], select.usable_cards()).choose(wanted) == expected
+    readings = []
+    monkeypatch.setattr(probe, "read_driver", lambda: readings.append(driver) or driver)
+    monkeypatch.setattr(probe, "cupy_cuda", lambda: 13)
+    assert DeviceNames.of_machine().choose(wanted) == expected
+    assert readings == [driver]  # once: the driver's start takes a while
 
 
 @pytest.mark.parametrize("name", ["1", "gpu", "GPU-1234", "7"])
 def test_devices_that_the_daemon_refuses(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(select.probe, "read_driver", lambda: GOOD)
-    monkeypatch.setattr(select.probe, "cupy_cuda", lambda: 13)
+    monkeypatch.setattr(probe, "read_driver", lambda: GOOD)
+    monkeypatch.setattr(probe, "cupy_cuda", lambda: 13)
     with pytest.raises(SettingError, match=f"gpus.devices names '{name}': "):
-        DeviceNames([], select.usable_cards()).choose((name,))
+        DeviceNames.of_machine().choose((name,))
