@@ -149,7 +149,7 @@ def _frame_times(window: MainWindow, count: int = 60) -> list[float]:
         window.session.version += 1
         window.tick()
         for chart in window.charts.charts:
-            chart.plot.viewport().repaint()
+            chart.plot.repaint()
         found.append((time.perf_counter() - start) * 1e3)
         QApplication.processEvents()
     return found

@@ -108,9 +108,9 @@ class ChartStack(QWidget):
             for i in range(first, first + int(view.width / step) + 3)
             if low - 1e-9 <= i * step <= low + view.width + 1e-9
         ]
-        self.lanes.plot.bottom.setTicks([ticks])
+        self.lanes.plot.set_bottom(ticks)
         for chart in self.charts:
-            chart.plot.box.setXRange(low, low + view.width, padding=0)
+            chart.plot.set_x_range(low, low + view.width)
 
     def _point(self, chart: Chart, position: QPointF | None) -> None:
         if position is None:
@@ -118,14 +118,14 @@ class ChartStack(QWidget):
             self._tip.hide()
             return
         self._pointed = (chart, position)
-        self.scene.pointer = chart.plot.box.seconds_at(position.x())
+        self.scene.pointer = chart.plot.seconds_at(position.x())
 
     def _show_tip(self) -> None:
         if self._pointed is None:
             return
         chart, position = self._pointed
         if self.scene.view.following:  # the pointer stays, time moves on under it
-            self.scene.pointer = chart.plot.box.seconds_at(position.x())
+            self.scene.pointer = chart.plot.seconds_at(position.x())
         text = chart.point_at(position)
         if text is None:
             self._tip.hide()
