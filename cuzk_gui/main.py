@@ -8,8 +8,12 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 from cuzk_gui import display
+
+SWITCH_S: Final = 0.001
+"""How long the window's thread waits at most for one that unpacks telemetry or reads a recording."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _window(*, start: bool, recording: str | None) -> int:
-    sys.setswitchinterval(0.001)  # the window's thread shall not wait long for the one that unpacks telemetry
+    sys.setswitchinterval(SWITCH_S)
     quit_now: list[Callable[[], None]] = []
 
     def on_signal(*_args: object) -> None:

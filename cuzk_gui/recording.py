@@ -102,9 +102,13 @@ class RecordingFeed(QObject):
                 self._begin(item)
         return changed
 
+    def stop(self) -> None:
+        """The thread shall end; it does after what it is reading."""
+        self._closing.set()
+
     def close(self, timeout_s: float = 1.0) -> bool:
         """Ends the thread; whether it has ended in time."""
-        self._closing.set()
+        self.stop()
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 

@@ -35,7 +35,7 @@ from cuzk_gui.models.process import Tone
 from cuzk_gui.models.session import Session
 from cuzk_gui.planner import Planner
 from cuzk_gui.preferences import OnClose, Preferences
-from cuzk_gui.recording import Opener, open_recording
+from cuzk_gui.recording import Opener, RecordingFeed, open_recording
 from cuzk_gui.recording_view import RecordingView, dropped_recording
 from cuzk_gui.theme import Theme, ThemeChoice
 from cuzk_gui.widgets.banner import EngineBanner, Notice
@@ -79,6 +79,7 @@ class MainWindow(QMainWindow):
         self._planned_device = ""
         self._next_slow = 0.0
         self._files: list[str] = []
+        self._ending: list[RecordingFeed] = []  # of closed recordings, whose threads may still run
         self.setWindowTitle("cuzk")
         icon = assets.icon_file()
         if icon is not None:
@@ -161,7 +162,7 @@ class MainWindow(QMainWindow):
     @property
     def shown(self) -> Workspace:
         """The recording while one is open, else the running engine."""
-        return self.recording.workspace if self.recording is not None else self.live
+        return self.recording.workspace if self.recording is not None and self.recording.is_built else self.live
 
     @property
     def session(self) -> Session:
@@ -212,8 +213,8 @@ class MainWindow(QMainWindow):
         if slow:
             self._next_slow = now + _SLOW_S
         seen = self.isVisible() and not self.isMinimized()
-        self.live.frame(self.controller.now_ns(), painting=seen and self.recording is None)
-        if self.recording is not None:
+        self.live.frame(self.controller.now_ns(), painting=seen and self.shown is self.live)
+        if self.recording is not None and self.recording.is_built:
             self.recording.workspace.frame(self.recording.feed.now_ns(), painting=seen)
         if self.planner.version != self._seen_plans or self.live.scene.device != self._planned_device:
             self._show_plans()
@@ -273,17 +274,20 @@ class MainWindow(QMainWindow):
         path = Path(file)
         self.preferences.set_folder("recording", str(path.parent))
         self.recording = RecordingView(path, self._opener, self.theme, self.preferences)
-        workspace = self.recording.workspace
-        workspace.set_sizes(self.width())
-        for (_, mine), (_, theirs) in zip(workspace.splitters(), self.live.splitters(), strict=True):
-            mine.restoreState(theirs.saveState())
+        self.recording.built.connect(self._recording_built)
         self.recording.failed.connect(self._recording_failed)
         self.recording.damaged.connect(lambda text: self.notice.say(text, Tone.WARN))
-        self.pages.addWidget(workspace)
-        self.pages.setCurrentWidget(workspace)
+        self.pages.addWidget(self.recording.workspace)
         self.banner.hide()
         self.menu.live.setEnabled(True)
         self._show_slow()
+
+    def _recording_built(self) -> None:
+        workspace = self.shown
+        workspace.set_sizes(self.width())
+        for (_, mine), (_, theirs) in zip(workspace.splitters(), self.live.splitters(), strict=True):
+            mine.restoreState(theirs.saveState())
+        self.pages.setCurrentWidget(workspace)
 
     def back_to_live(self) -> None:
         """Closes the recording."""
@@ -293,6 +297,7 @@ class MainWindow(QMainWindow):
         self.pages.setCurrentWidget(self.live)
         self.pages.removeWidget(closed.workspace)
         closed.close()
+        self._ending = [feed for feed in (*self._ending, closed.feed) if not feed.close(0.0)]
         self.menu.live.setEnabled(False)
         self.live.show_again()
         self.banner.show_again()
@@ -423,8 +428,8 @@ class MainWindow(QMainWindow):
 
     def _restyle(self) -> None:
         self.live.restyle()
-        if self.recording is not None:
-            self.recording.workspace.restyle()
+        if self.shown is not self.live:
+            self.shown.restyle()
 
     def _restore(self) -> None:
         self.resize(1500, 900)
@@ -486,7 +491,10 @@ class MainWindow(QMainWindow):
             self.controller.shut_down_engine(0.6)
         self.clean_end = self.controller.close(0.8)
         if self.recording is not None:
-            self.clean_end = self.recording.close() and self.clean_end
+            self.recording.close()
+            self._ending.append(self.recording.feed)
+        for feed in self._ending:
+            self.clean_end = feed.close() and self.clean_end
         self.theme.changed.disconnect(self._restyle)
         self.close()
         self.ended.emit()
