@@ -17,7 +17,7 @@ from cuzk_gui.theme import Theme
 from cuzk_gui.workspace import Workspace
 
 _MAGIC: Final = b"SQLite format 3"
-_BUILD_S: Final = 0.008  # of a frame
+_BUILD_S: Final = 0.004
 
 
 class RecordingView(QObject):

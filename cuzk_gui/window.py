@@ -49,7 +49,7 @@ from cuzk_gui.widgets.prove_dialog import ProveDialog, dropped_files
 from cuzk_gui.widgets.top_bar import TopBar
 from cuzk_gui.workspace import Workspace
 
-FRAME_MS: Final = 33
+STEP_MS: Final = 8  # a frame has four steps
 _SLOW_S: Final = 0.25  # between two looks at loads and times
 SMALLEST: Final = QSize(1100, 700)
 
@@ -78,6 +78,8 @@ class MainWindow(QMainWindow):
         self._seen_plans = -1
         self._planned_device = ""
         self._next_slow = 0.0
+        self._steps = (self._take_in, self._show_new, self._show_rest, self._show_slow_now)
+        self._turn = 0
         self._files: list[str] = []
         self._ending: list[RecordingFeed] = []  # of closed recordings, whose threads may still run
         self.setWindowTitle("cuzk")
@@ -92,8 +94,8 @@ class MainWindow(QMainWindow):
         self._show_engine()
         self._timer = QTimer(self)
         self._timer.setTimerType(Qt.TimerType.PreciseTimer)
-        self._timer.timeout.connect(self.tick)
-        self._timer.start(FRAME_MS)
+        self._timer.timeout.connect(self._step)
+        self._timer.start(STEP_MS)
 
     # ---- parts ----
 
@@ -200,25 +202,43 @@ class MainWindow(QMainWindow):
 
     def tick(self) -> None:
         """One frame: what came is taken in, and the parts that it concerns are shown again."""
+        for step in self._steps:
+            step()
+        if self.recording is not None and not self._closing:
+            self.recording.tick()
+
+    def _step(self) -> None:
+        """A part of a frame, so that what the user does waits for a part only."""
+        step = self._steps[self._turn]
+        self._turn = (self._turn + 1) % len(self._steps)
+        step()
+        if self.recording is not None and not self._closing:
+            self.recording.tick()
+
+    def _take_in(self) -> None:
         if self._quit_requested and not self._closing:
             self.close_quietly()
         if self._closing:
             return
         self.controller.tick()
         self.planner.tick()
-        if self.recording is not None:
-            self.recording.tick()
-        now = time.monotonic()
-        slow = now >= self._next_slow
-        if slow:
-            self._next_slow = now + _SLOW_S
+
+    def _show_new(self) -> None:
+        if self._closing:
+            return
         seen = self.isVisible() and not self.isMinimized()
         self.live.frame(self.controller.now_ns(), painting=seen and self.shown is self.live)
         if self.recording is not None and self.recording.is_built:
             self.recording.workspace.frame(self.recording.feed.now_ns(), painting=seen)
         if self.planner.version != self._seen_plans or self.live.scene.device != self._planned_device:
             self._show_plans()
-        if slow:
+
+    def _show_rest(self) -> None:
+        self.charts.finish()
+
+    def _show_slow_now(self) -> None:
+        if time.monotonic() >= self._next_slow and not self._closing:
+            self._next_slow = time.monotonic() + _SLOW_S
             self._show_slow()
 
     def _show_plans(self) -> None:

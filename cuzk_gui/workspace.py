@@ -178,7 +178,7 @@ class Workspace(QWidget):
     # ---- time ----
 
     def frame(self, now_ns: int, *, painting: bool) -> None:
-        """What came is shown; ``painting``: there is somebody to see it."""
+        """What came is shown; ``painting``: there is somebody to see it, and ``charts.finish`` follows."""
         view = self.scene.view
         if self.session.origin_ns is not None:
             view.set_now(max(view.now, self.session.seconds(now_ns)))
@@ -186,7 +186,7 @@ class Workspace(QWidget):
             self._seen_session = self.session.version
             self._show_session()
         if painting:
-            self.charts.frame(self.session.jobs.active and not self.session.recorded)
+            self.charts.begin(self.session.jobs.active and not self.session.recorded)
 
     def show_again(self) -> None:
         """All of it anew with the next frame."""
@@ -202,7 +202,8 @@ class Workspace(QWidget):
         ids = self.session.device_ids()
         if self.scene.device not in ids:
             self.scene.device = ids[0] if ids else ""
-        self.devices.show_session(self.session, self.scene.device)
+        if not self.devices.show_session(self.session, self.scene.device):
+            self._seen_session = -1  # more of it with the next frame
         self.log.refresh()
 
     def show_slow(self) -> None:
