@@ -100,7 +100,9 @@ class Plot(QWidget):
             taken = y - height / 2
             shown = metrics.elidedText(text, Qt.TextElideMode.ElideMiddle, room)
             painter.drawText(
-                QRectF(2, y - height / 2, room, height), Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, shown
+                QRectF(2, y - height / 2, room, height),
+                Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter,
+                shown,
             )
 
     def _paint_bottom(self, painter: QPainter, metrics: QFontMetricsF, inside: QRectF) -> None:
