@@ -114,6 +114,11 @@ class Runner:
         """What one proof of such a circuit needs on this device, in the mode that was asked for."""
         return plan_for(self.device, sizes, settings)
 
+    @property
+    def plans(self) -> bool:
+        """Whether partitions are held against a memory plan; only a hook for demonstrations switches that off."""
+        return self._gate.plans
+
     def report(self, key_path: Path | str, settings: PipelineSettings = _DEFAULTS, workers: int = 1) -> PlanReport:
         """What ``workers`` that prove with a key need on this device, in each mode; loads and allocates nothing.
         Raises FormatError."""

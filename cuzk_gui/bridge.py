@@ -121,18 +121,12 @@ class TelemetryReader:
         self._thread = threading.Thread(target=self._read, name="window-telemetry", daemon=True)
         self._thread.start()
 
-    def take(self, budget_s: float) -> list[Digest | StreamEnded]:
-        """What has come, a few items at most; the caller stops taking when its frame is full."""
-        found: list[Digest | StreamEnded] = []
-        limit = time.monotonic() + budget_s
-        while time.monotonic() < limit:
-            try:
-                found.append(self._queue.get_nowait())
-            except queue.Empty:
-                break
-            if len(found) >= 8:
-                break
-        return found
+    def take(self) -> Digest | StreamEnded | None:
+        """The next of what has come."""
+        try:
+            return self._queue.get_nowait()
+        except queue.Empty:
+            return None
 
     def close(self) -> None:
         self._closing.set()
@@ -220,12 +214,10 @@ class Bridge:
         """Waits for an answer, at most ``seconds``."""
         self._workers.rest(seconds)
 
-    def take(self, budget_s: float) -> list[Digest | StreamEnded]:
-        """What the stream brought since the last time; at the end of a stream the reader is gone."""
-        if self._reader is None:
-            return []
-        found = self._reader.take(budget_s)
-        if any(isinstance(item, StreamEnded) for item in found):
+    def take(self) -> Digest | StreamEnded | None:
+        """The next of what the stream brought; at its end the reader is gone."""
+        found = self._reader.take() if self._reader is not None else None
+        if isinstance(found, StreamEnded):
             self.close_stream()
         return found
 

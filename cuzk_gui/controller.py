@@ -18,6 +18,7 @@ from cuzk_gui.engine import Connection, Engine
 from cuzk_gui.files import save_proof
 from cuzk_gui.models import jobs as job_words
 from cuzk_gui.models import words
+from cuzk_gui.models.digest import Digest
 from cuzk_gui.models.log import LogEntry, tail_of_file
 from cuzk_gui.models.process import Action, EngineView, Tone
 from cuzk_gui.models.session import Session
@@ -26,7 +27,7 @@ HISTORY_NS: Final = 60_000_000_000
 _POLL_S: Final = 1.0
 _CIRCUITS_S: Final = 2.0  # between two looks at the list of circuits
 _POLL_STREAMING_S: Final = 10.0
-_APPLY_S: Final = 0.010
+_APPLY_S: Final = 0.006
 _LAG_NS: Final = 120_000_000
 _SILENCE_NS: Final = 1_500_000_000
 
@@ -93,7 +94,7 @@ class Controller(QObject):
         return min(time.monotonic_ns() + self._clock_offset - _LAG_NS, latest + _SILENCE_NS)
 
     def tick(self) -> bool:
-        """Delivers answers, takes in telemetry for at most a third of a frame, looks at the engine when it is time.
+        """Delivers answers, takes in telemetry for a part of a frame, looks at the engine when it is time.
 
         Returns whether the session changed.
         """
@@ -101,24 +102,14 @@ class Controller(QObject):
         changed = False
         limit = time.monotonic() + _APPLY_S
         while time.monotonic() < limit:
-            items = self._bridge.take(0.002)
-            if not items:
+            item = self._bridge.take()
+            if item is None:
                 break
-            for item in items:
-                changed = True
-                if isinstance(item, StreamEnded):
-                    self._stream_ended(item.reason)
-                    continue
-                had_identity = self.session.identity
-                self.session.apply(item)
-                offset = item.time_ns - time.monotonic_ns()
-                if item.last:
-                    self._clock_offset = (
-                        offset if self._clock_offset is None else max(self._clock_offset - 10_000, offset)
-                    )
-                if self.session.identity != had_identity:
-                    self._set_engine(identity=self.session.identity)
-                self._look_at_jobs(item.jobs)
+            changed = True
+            if isinstance(item, StreamEnded):
+                self._stream_ended(item.reason)
+            else:
+                self._take_in(item)
         now = time.monotonic()
         if self._circuits_due and now >= self._next_circuits:
             self._circuits_due, self._next_circuits = False, now + _CIRCUITS_S
@@ -126,6 +117,16 @@ class Controller(QObject):
         if now >= self._next_poll and not self._polling:
             self._poll()
         return changed
+
+    def _take_in(self, digest: Digest) -> None:
+        had_identity = self.session.identity
+        self.session.apply(digest)
+        offset = digest.time_ns - time.monotonic_ns()
+        if digest.last:
+            self._clock_offset = offset if self._clock_offset is None else max(self._clock_offset - 10_000, offset)
+        if self.session.identity != had_identity:
+            self._set_engine(identity=self.session.identity)
+        self._look_at_jobs(digest.jobs)
 
     # ---- process ----
 

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 from cuzk_gui import display
+
+_SWITCH_S: Final = 0.0002
+
+
+def keep_pauses_short() -> None:
+    """Call it when the window is there: its thread shall not wait long for one that unpacks telemetry or reads a
+    recording, and what is there to stay is not looked through again by every full collection of garbage (40 ms)."""
+    sys.setswitchinterval(_SWITCH_S)
+    gc.collect()
+    gc.freeze()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,7 +57,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _window(*, start: bool, recording: str | None) -> int:
-    sys.setswitchinterval(0.001)  # the window's thread shall not wait long for the one that unpacks telemetry
     quit_now: list[Callable[[], None]] = []
 
     def on_signal(*_args: object) -> None:
@@ -72,6 +83,7 @@ def _window(*, start: bool, recording: str | None) -> int:
     window.ended.connect(lambda: app.exit(0))
     quit_now.append(window.request_quit)
     window.show()
+    keep_pauses_short()
     if recording is not None:
         window.open_recording(recording)
     if start:

@@ -20,9 +20,9 @@ from cuzk_gui.models.session import RECORDED, Session
 if TYPE_CHECKING:
     from cuzk_engine.client.recording import RecordingInfo
 
-_SLICE: Final = 1000  # events taken in at once
+_SLICE: Final = 800  # events taken in at once
 _WAITING: Final = 64
-_APPLY_S: Final = 0.012  # of a frame
+_APPLY_S: Final = 0.004  # of a quarter of a frame
 
 
 class Recorded(Protocol):
@@ -85,7 +85,7 @@ class RecordingFeed(QObject):
         return self.session.latest_ns
 
     def tick(self) -> bool:
-        """Takes in what has been read, for a part of a frame at most; whether something came."""
+        """Takes in some of what has been read; whether something came."""
         changed = False
         limit = time.monotonic() + _APPLY_S
         while time.monotonic() < limit:
@@ -102,9 +102,13 @@ class RecordingFeed(QObject):
                 self._begin(item)
         return changed
 
+    def stop(self) -> None:
+        """The thread shall end; it does after what it is reading."""
+        self._closing.set()
+
     def close(self, timeout_s: float = 1.0) -> bool:
         """Ends the thread; whether it has ended in time."""
-        self._closing.set()
+        self.stop()
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 

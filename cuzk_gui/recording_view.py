@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -16,11 +17,14 @@ from cuzk_gui.theme import Theme
 from cuzk_gui.workspace import Workspace
 
 _MAGIC: Final = b"SQLite format 3"
+_BUILD_S: Final = 0.004
 
 
 class RecordingView(QObject):
-    """``failed``: the file cannot be shown; ``damaged``: only a part of it; one line."""
+    """``built``: the parts are there, made in slices between frames; only then is anything taken in. ``failed``: the
+    file cannot be shown; ``damaged``: only a part of it; one line."""
 
+    built = Signal()
     failed = Signal(str)
     damaged = Signal(str)
 
@@ -28,9 +32,20 @@ class RecordingView(QObject):
         super().__init__()
         self.path = path
         self.feed = RecordingFeed(path, opener)
-        self.workspace = Workspace(self.feed.session, theme, preferences, has_demo=False)
+        self.workspace = Workspace(self.feed.session, theme, preferences, has_demo=False, whole=False)
+        self.is_built = False
         session = self.feed.session
         session.jobs.clock = lambda: session.latest_ns + session.wall_offset_ns
+        self.feed.failed.connect(self.failed)
+        self.feed.damaged.connect(self.damaged)
+        self.feed.opened.connect(self._opened)
+        self.feed.loaded.connect(self._loaded)
+
+    def _build(self) -> None:
+        limit = time.monotonic() + _BUILD_S
+        while self.workspace.build():
+            if time.monotonic() >= limit:
+                return
         self.workspace.detail.set_recorded()
         self.workspace.jobs.recorded = True
         self.workspace.hide_circuits()
@@ -38,10 +53,8 @@ class RecordingView(QObject):
         self.workspace.charts.follow.setText("Whole recording")
         self.workspace.charts.follow.setToolTip("Show all of it again (F)")
         self.workspace.scene.view.show(0.0, self.workspace.scene.view.width)
-        self.feed.failed.connect(self.failed)
-        self.feed.damaged.connect(self.damaged)
-        self.feed.opened.connect(self._opened)
-        self.feed.loaded.connect(self._loaded)
+        self.is_built = True
+        self.built.emit()
 
     @property
     def title(self) -> str:
@@ -64,14 +77,17 @@ class RecordingView(QObject):
         return " · ".join(x for x in found if x)
 
     def tick(self) -> None:
-        self.feed.tick()
+        """Builds a part, or takes in what has been read."""
+        if self.is_built:
+            self.feed.tick()
+        else:
+            self._build()
 
-    def close(self) -> bool:
-        """Ends the reading; whether its thread has ended."""
-        ended = self.feed.close()
+    def close(self) -> None:
+        """Lets the reading end, without waiting for it: see ``feed.close``."""
+        self.feed.stop()
         self.workspace.hide()
         self.workspace.deleteLater()
-        return ended
 
     def _opened(self) -> None:
         info = self.feed.info

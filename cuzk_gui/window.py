@@ -35,7 +35,7 @@ from cuzk_gui.models.process import Tone
 from cuzk_gui.models.session import Session
 from cuzk_gui.planner import Planner
 from cuzk_gui.preferences import OnClose, Preferences
-from cuzk_gui.recording import Opener, open_recording
+from cuzk_gui.recording import Opener, RecordingFeed, open_recording
 from cuzk_gui.recording_view import RecordingView, dropped_recording
 from cuzk_gui.theme import Theme, ThemeChoice
 from cuzk_gui.widgets.banner import EngineBanner, Notice
@@ -49,7 +49,7 @@ from cuzk_gui.widgets.prove_dialog import ProveDialog, dropped_files
 from cuzk_gui.widgets.top_bar import TopBar
 from cuzk_gui.workspace import Workspace
 
-FRAME_MS: Final = 33
+STEP_MS: Final = 8  # a frame has four steps
 _SLOW_S: Final = 0.25  # between two looks at loads and times
 SMALLEST: Final = QSize(1100, 700)
 
@@ -78,7 +78,10 @@ class MainWindow(QMainWindow):
         self._seen_plans = -1
         self._planned_device = ""
         self._next_slow = 0.0
+        self._steps = (self._take_in, self._show_new, self._show_rest, self._show_slow_now)
+        self._turn = 0
         self._files: list[str] = []
+        self._ending: list[RecordingFeed] = []  # of closed recordings, whose threads may still run
         self.setWindowTitle("cuzk")
         icon = assets.icon_file()
         if icon is not None:
@@ -91,8 +94,8 @@ class MainWindow(QMainWindow):
         self._show_engine()
         self._timer = QTimer(self)
         self._timer.setTimerType(Qt.TimerType.PreciseTimer)
-        self._timer.timeout.connect(self.tick)
-        self._timer.start(FRAME_MS)
+        self._timer.timeout.connect(self._step)
+        self._timer.start(STEP_MS)
 
     # ---- parts ----
 
@@ -161,7 +164,7 @@ class MainWindow(QMainWindow):
     @property
     def shown(self) -> Workspace:
         """The recording while one is open, else the running engine."""
-        return self.recording.workspace if self.recording is not None else self.live
+        return self.recording.workspace if self.recording is not None and self.recording.is_built else self.live
 
     @property
     def session(self) -> Session:
@@ -199,25 +202,43 @@ class MainWindow(QMainWindow):
 
     def tick(self) -> None:
         """One frame: what came is taken in, and the parts that it concerns are shown again."""
+        for step in self._steps:
+            step()
+        if self.recording is not None and not self._closing:
+            self.recording.tick()
+
+    def _step(self) -> None:
+        """A part of a frame, so that what the user does waits for a part only."""
+        step = self._steps[self._turn]
+        self._turn = (self._turn + 1) % len(self._steps)
+        step()
+        if self.recording is not None and not self._closing:
+            self.recording.tick()
+
+    def _take_in(self) -> None:
         if self._quit_requested and not self._closing:
             self.close_quietly()
         if self._closing:
             return
         self.controller.tick()
         self.planner.tick()
-        if self.recording is not None:
-            self.recording.tick()
-        now = time.monotonic()
-        slow = now >= self._next_slow
-        if slow:
-            self._next_slow = now + _SLOW_S
+
+    def _show_new(self) -> None:
+        if self._closing:
+            return
         seen = self.isVisible() and not self.isMinimized()
-        self.live.frame(self.controller.now_ns(), painting=seen and self.recording is None)
-        if self.recording is not None:
+        self.live.frame(self.controller.now_ns(), painting=seen and self.shown is self.live)
+        if self.recording is not None and self.recording.is_built:
             self.recording.workspace.frame(self.recording.feed.now_ns(), painting=seen)
         if self.planner.version != self._seen_plans or self.live.scene.device != self._planned_device:
             self._show_plans()
-        if slow:
+
+    def _show_rest(self) -> None:
+        self.charts.finish()
+
+    def _show_slow_now(self) -> None:
+        if time.monotonic() >= self._next_slow and not self._closing:
+            self._next_slow = time.monotonic() + _SLOW_S
             self._show_slow()
 
     def _show_plans(self) -> None:
@@ -273,17 +294,20 @@ class MainWindow(QMainWindow):
         path = Path(file)
         self.preferences.set_folder("recording", str(path.parent))
         self.recording = RecordingView(path, self._opener, self.theme, self.preferences)
-        workspace = self.recording.workspace
-        workspace.set_sizes(self.width())
-        for (_, mine), (_, theirs) in zip(workspace.splitters(), self.live.splitters(), strict=True):
-            mine.restoreState(theirs.saveState())
+        self.recording.built.connect(self._recording_built)
         self.recording.failed.connect(self._recording_failed)
         self.recording.damaged.connect(lambda text: self.notice.say(text, Tone.WARN))
-        self.pages.addWidget(workspace)
-        self.pages.setCurrentWidget(workspace)
+        self.pages.addWidget(self.recording.workspace)
         self.banner.hide()
         self.menu.live.setEnabled(True)
         self._show_slow()
+
+    def _recording_built(self) -> None:
+        workspace = self.shown
+        workspace.set_sizes(self.width())
+        for (_, mine), (_, theirs) in zip(workspace.splitters(), self.live.splitters(), strict=True):
+            mine.restoreState(theirs.saveState())
+        self.pages.setCurrentWidget(workspace)
 
     def back_to_live(self) -> None:
         """Closes the recording."""
@@ -293,6 +317,7 @@ class MainWindow(QMainWindow):
         self.pages.setCurrentWidget(self.live)
         self.pages.removeWidget(closed.workspace)
         closed.close()
+        self._ending = [feed for feed in (*self._ending, closed.feed) if not feed.close(0.0)]
         self.menu.live.setEnabled(False)
         self.live.show_again()
         self.banner.show_again()
@@ -423,8 +448,8 @@ class MainWindow(QMainWindow):
 
     def _restyle(self) -> None:
         self.live.restyle()
-        if self.recording is not None:
-            self.recording.workspace.restyle()
+        if self.shown is not self.live:
+            self.shown.restyle()
 
     def _restore(self) -> None:
         self.resize(1500, 900)
@@ -486,7 +511,10 @@ class MainWindow(QMainWindow):
             self.controller.shut_down_engine(0.6)
         self.clean_end = self.controller.close(0.8)
         if self.recording is not None:
-            self.clean_end = self.recording.close() and self.clean_end
+            self.recording.close()
+            self._ending.append(self.recording.feed)
+        for feed in self._ending:
+            self.clean_end = feed.close() and self.clean_end
         self.theme.changed.disconnect(self._restyle)
         self.close()
         self.ended.emit()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QScrollArea, QSplitter, QVBoxLayout, QWidget
 
@@ -29,11 +31,16 @@ from cuzk_gui.widgets.log_view import LogView
 
 
 class Workspace(QWidget):
-    """``frame`` and ``show_slow`` are called by the window's timer. ``apply_asked``: a setting shall change."""
+    """``frame`` and ``show_slow`` are called by the window's timer. ``apply_asked``: a setting shall change.
+
+    ``whole``: all parts are there at once; else they come with ``build``, one at each call.
+    """
 
     apply_asked = Signal(SettingChange)
 
-    def __init__(self, session: Session, theme: Theme, preferences: Preferences, *, has_demo: bool) -> None:
+    def __init__(
+        self, session: Session, theme: Theme, preferences: Preferences, *, has_demo: bool, whole: bool = True
+    ) -> None:
         super().__init__()
         self.session = session
         self.theme = theme
@@ -41,60 +48,89 @@ class Workspace(QWidget):
         self._seen_session = -1
         self._seen_findings: tuple[object, ...] = ()
         self._seen_idle: tuple[object, ...] = ()
-        self.charts = ChartStack(self.scene)
-        self.devices = DevicePanel(theme)
-        self.idle = IdleTable(theme)
-        self.circuits = CircuitsPanel()
-        self.jobs = JobsList(theme, session.jobs)
-        self.jobs_note = label("", "muted")
-        self.detail = JobDetail(theme, has_demo)
-        self.findings = FindingsPanel(theme)
-        self.side = SideColumn(self.findings, self.detail)
-        self.log = LogView(theme, session.log, preferences.log_level)
-        self.centre = QSplitter(Qt.Orientation.Vertical)
-        self.columns = QSplitter(Qt.Orientation.Horizontal)
-        self._build()
-        self._connect()
+        self._parts = self._assemble(preferences, has_demo)
+        while whole and self.build():
+            pass
 
     # ---- parts ----
 
-    def _build(self) -> None:
-        self.centre.setHandleWidth(8)
-        self.centre.addWidget(self.charts)
-        self.centre.addWidget(self.log)
-        self.centre.setStretchFactor(0, 5)
-        self.centre.setStretchFactor(1, 1)
+    def build(self) -> bool:
+        """Builds the next part; False when all are there."""
+        return next(self._parts, None) is not None
+
+    def _assemble(self, preferences: Preferences, has_demo: bool) -> Iterator[str]:
+        """From the outside to the inside, so that each part gets its style once. Stops after each."""
+        self.columns = QSplitter(Qt.Orientation.Horizontal)
         self.columns.setHandleWidth(10)
-        for widget in (self._left(), self.centre, self.side):
-            self.columns.addWidget(widget)
-        self.columns.setStretchFactor(1, 1)
-        self.centre.setMinimumWidth(480)
-        self.side.setMinimumWidth(230)
-        for splitter in (self.centre, self.columns):
-            splitter.setChildrenCollapsible(False)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self.columns)
-
-    def _left(self) -> QWidget:
         panel = QFrame()
         panel.setProperty("panel", True)
+        panel.setMinimumWidth(290)
+        self.columns.addWidget(panel)
+        self.centre = QSplitter(Qt.Orientation.Vertical)
+        self.centre.setHandleWidth(8)
+        self.centre.setMinimumWidth(480)
+        self.columns.addWidget(self.centre)
+        self.left = QSplitter(Qt.Orientation.Vertical)
+        self.left.setHandleWidth(6)
+        outer = QVBoxLayout(panel)
+        outer.setContentsMargins(1, 1, 1, 1)
+        outer.addWidget(self.left)
+        for splitter in (self.centre, self.columns, self.left):
+            splitter.setChildrenCollapsible(False)
+        yield "frame"
+        self.charts = ChartStack(self.scene)
+        self.centre.addWidget(self.charts)
+        self.centre.setStretchFactor(0, 5)
+        yield "charts"
+        self._add_devices()
+        yield "devices"
+        self._add_jobs()
+        yield "jobs"
+        self.findings = FindingsPanel(self.theme)
+        yield "findings"
+        self.detail = JobDetail(self.theme, has_demo)
+        yield "detail"
+        self.side = SideColumn(self.findings, self.detail)
+        self.side.setMinimumWidth(230)
+        self.columns.addWidget(self.side)
+        self.columns.setStretchFactor(1, 1)
+        yield "side"
+        self.log = LogView(self.theme, self.session.log, preferences.log_level)
+        self.centre.addWidget(self.log)
+        self.centre.setStretchFactor(1, 1)
+        self._connect()
+
+    def _add_devices(self) -> None:
+        self.devices = DevicePanel(self.theme)
+        self.idle = IdleTable(self.theme)
+        self.circuits = CircuitsPanel()
+        scroll = QScrollArea()
+        scroll.setWidgetResizable(True)
+        scroll.setFrameShape(QFrame.Shape.NoFrame)
+        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.left.addWidget(scroll)
+        self.left.setStretchFactor(0, 3)
         upper = QWidget()
         upper.setObjectName("scrolled")
         inside = QVBoxLayout(upper)
         inside.setContentsMargins(14, 12, 14, 10)
         inside.setSpacing(9)
+        scroll.setWidget(upper)
         self._idle_rule = rule()
         self._circuits_rule = rule()
         for widget in (self.devices, self._idle_rule, self.idle, self._circuits_rule, self.circuits):
             inside.addWidget(widget)
         inside.addStretch(1)
-        scroll = QScrollArea()
-        scroll.setWidgetResizable(True)
-        scroll.setFrameShape(QFrame.Shape.NoFrame)
-        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        scroll.setWidget(upper)
+
+    def _add_jobs(self) -> None:
+        self.jobs = JobsList(self.theme, self.session.jobs)
+        self.jobs_note = label("", "muted")
         lower = QWidget()
+        self.left.addWidget(lower)
+        self.left.setStretchFactor(1, 2)
         jobs = QVBoxLayout(lower)
         jobs.setContentsMargins(6, 6, 4, 8)
         jobs.setSpacing(4)
@@ -105,18 +141,6 @@ class Workspace(QWidget):
         line.addWidget(self.jobs_note)
         jobs.addWidget(header)
         jobs.addWidget(self.jobs, 1)
-        self.left = QSplitter(Qt.Orientation.Vertical)
-        self.left.setHandleWidth(6)
-        self.left.setChildrenCollapsible(False)
-        self.left.addWidget(scroll)
-        self.left.addWidget(lower)
-        self.left.setStretchFactor(0, 3)
-        self.left.setStretchFactor(1, 2)
-        outer = QVBoxLayout(panel)
-        outer.setContentsMargins(1, 1, 1, 1)
-        outer.addWidget(self.left)
-        panel.setMinimumWidth(290)
-        return panel
 
     def _connect(self) -> None:
         self.devices.selected.connect(self.select_device)
@@ -154,7 +178,7 @@ class Workspace(QWidget):
     # ---- time ----
 
     def frame(self, now_ns: int, *, painting: bool) -> None:
-        """What came is shown; ``painting``: there is somebody to see it."""
+        """What came is shown; ``painting``: there is somebody to see it, and ``charts.finish`` follows."""
         view = self.scene.view
         if self.session.origin_ns is not None:
             view.set_now(max(view.now, self.session.seconds(now_ns)))
@@ -162,7 +186,7 @@ class Workspace(QWidget):
             self._seen_session = self.session.version
             self._show_session()
         if painting:
-            self.charts.frame(self.session.jobs.active and not self.session.recorded)
+            self.charts.begin(self.session.jobs.active and not self.session.recorded)
 
     def show_again(self) -> None:
         """All of it anew with the next frame."""
@@ -178,7 +202,8 @@ class Workspace(QWidget):
         ids = self.session.device_ids()
         if self.scene.device not in ids:
             self.scene.device = ids[0] if ids else ""
-        self.devices.show_session(self.session, self.scene.device)
+        if not self.devices.show_session(self.session, self.scene.device):
+            self._seen_session = -1  # more of it with the next frame
         self.log.refresh()
 
     def show_slow(self) -> None:

@@ -24,6 +24,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from cuzk_engine.daemon.channel import BlockingChannel, Message
+from cuzk_engine.daemon.device_log import DeviceLog
 from cuzk_engine.daemon.gil import GilWatch
 from cuzk_engine.daemon.records import Fault
 from cuzk_engine.daemon.runtime import DeviceRuntime, Order, make_runtime
@@ -287,16 +288,19 @@ def main(arguments: list[str]) -> int:
         os.nice(_CPU_NICENESS)
     channel = BlockingChannel(socket.socket(fileno=int(descriptor)))
     events = EventBuffer(channel)
+    lines = DeviceLog(events)
     try:
         runtime = make_runtime(device, json.loads(options), events)
     except CuzkError as error:
-        return _refuse(channel, str(error))
+        return _refuse(channel, events, str(error))
     except Exception as error:
-        return _refuse(channel, f"internal fault: {_where(error)}")
+        return _refuse(channel, events, f"internal fault: {_where(error)}")
     channel.send({"type": "ready", "info": asdict(runtime.info)})
     watch = GilWatch()
     watch.start()
-    threading.Thread(target=_report_for_ever, args=(events, watch, channel), name="telemetry", daemon=True).start()
+    threading.Thread(
+        target=_report_for_ever, args=(events, lines, watch, channel), name="telemetry", daemon=True
+    ).start()
     DeviceProcess(runtime, channel, events, watch).run()
     # Worker threads may be inside native calls; nothing that they do is wanted any more, and the system gives back
     # all memory.
@@ -327,7 +331,7 @@ def _bound_malloc() -> None:
             libc.mallopt(parameter, value)
 
 
-def _report_for_ever(events: EventBuffer, watch: GilWatch, channel: BlockingChannel) -> None:
+def _report_for_ever(events: EventBuffer, lines: DeviceLog, watch: GilWatch, channel: BlockingChannel) -> None:
     reported = time.monotonic()
     while True:
         time.sleep(FLUSH_SECONDS)
@@ -335,6 +339,7 @@ def _report_for_ever(events: EventBuffer, watch: GilWatch, channel: BlockingChan
             events.flush()
             if time.monotonic() - reported >= _GIL_SECONDS:
                 reported = time.monotonic()
+                lines.tick()
                 samples, held = watch.take()
                 if samples:
                     channel.send({"type": "gil", "samples": samples, "held": held})
@@ -344,7 +349,8 @@ def _report_for_ever(events: EventBuffer, watch: GilWatch, channel: BlockingChan
             return
 
 
-def _refuse(channel: BlockingChannel, reason: str) -> int:
+def _refuse(channel: BlockingChannel, events: EventBuffer, reason: str) -> int:
+    events.flush()
     channel.send({"type": "refused", "reason": reason})
     return 1
 

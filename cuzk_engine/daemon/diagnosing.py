@@ -9,6 +9,7 @@ from typing import Final
 from cuzk_engine.client.convert import job_from_wire
 from cuzk_engine.diagnosis.live import LiveDiagnosis
 from cuzk_engine.diagnosis.remedies import WORKERS, Situation
+from cuzk_engine.diagnosis.room import Plan, admitted_by
 from cuzk_engine.events import EventBatch
 from cuzk_engine.proto import engine_v1_pb2 as pb
 from cuzk_engine.telemetry.rows import incident_from_wire, sample_from_wire
@@ -30,12 +31,17 @@ DeviceFacts = Callable[[str], tuple[int, bool, Iterable[str]] | None]
 """Of a device: its workers, whether it is a GPU, its inert settings. None for one that is not there."""
 
 
+PlanOf = Callable[[str], Plan | None]
+"""The memory plan of what a device proves, None where none is known."""
+
+
 class Diagnosing:
     """Works on the event loop. ``settings``: texts of ``SETTINGS`` as they are now."""
 
-    def __init__(self, settings: Callable[[], Mapping[str, str]], facts: DeviceFacts) -> None:
+    def __init__(self, settings: Callable[[], Mapping[str, str]], facts: DeviceFacts, plan_of: PlanOf) -> None:
         self._settings = settings
         self._facts = facts
+        self._plan_of = plan_of
         self._live = LiveDiagnosis(self._situation)
 
     def take(self, batch: pb.TelemetryBatch) -> None:
@@ -63,4 +69,5 @@ class Diagnosing:
         if facts is None:
             return Situation(device, device != "cpu")
         workers, is_card, inert = facts
-        return Situation(device, is_card, {**self._settings(), WORKERS: str(workers)}, frozenset(inert))
+        settings = {**self._settings(), WORKERS: str(workers)}
+        return Situation(device, is_card, settings, frozenset(inert), admitted_by(self._plan_of(device), settings))

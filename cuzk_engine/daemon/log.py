@@ -52,7 +52,7 @@ class Coalescer(logging.Filter):
         self._seen: dict[tuple[str, int, str], _Repeats] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if getattr(record, "is_count", False):
+        if getattr(record, "is_bounded", False):
             return True
         key = (record.name, record.levelno, str(record.msg))
         with self._lock:
@@ -76,7 +76,7 @@ class Coalescer(logging.Filter):
                     more,
                     self._window,
                     one_line(repeats.last),
-                    extra={"is_count": True},
+                    extra={"is_bounded": True},
                 )
 
 

@@ -30,7 +30,7 @@ async def plan(supervisor: Supervisor, request: Any) -> MemoryPlanInfo:
     ]
     texts, workers = _as_if(supervisor.pipeline_texts(), request.workers or device.workers, changes)
     document = await device.call("plan", path=path, settings=texts, workers=workers)
-    return _from_document({**document, "device": device.id})
+    return from_document({**document, "device": device.id})
 
 
 def _device(supervisor: Supervisor, name: str) -> DeviceHandle:
@@ -56,6 +56,7 @@ def _as_if(texts: dict[str, str], workers: int, changes: Iterable[tuple[str, str
     return texts, workers
 
 
-def _from_document(document: dict[str, Any]) -> MemoryPlanInfo:
+def from_document(document: dict[str, Any]) -> MemoryPlanInfo:
+    """What a device process answered."""
     choices = tuple(PlanChoice(**choice) for choice in document["choices"])
     return MemoryPlanInfo(**{**document, "choices": choices})

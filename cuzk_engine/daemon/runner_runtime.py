@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import asdict, astuple, fields
-from typing import Any
+from typing import Any, Final
 
 from cuzk_engine import native
 from cuzk_engine.client.types import MemoryPlanInfo, PlanChoice
@@ -21,6 +21,11 @@ from cuzk_engine.key_tiers import KeyTiers
 from cuzk_engine.keys import KeyCache
 from cuzk_engine.runner import Evaluation, PipelineSettings, Prestage, Residency, Runner
 from cuzk_engine.units import parse_duration
+
+NO_PLAN: Final = (
+    "the memory plan is off (CUZK_TEST_NO_PLAN=1): partitions start whatever they need, and some may fail for want of "
+    "memory"
+)
 
 
 class _Phases(threading.local):
@@ -108,6 +113,8 @@ class RunnerRuntime:
         return HostUse(self._host.pool().pinned, self._host.budget)
 
     def plan(self, key_path: str, settings: Mapping[str, str], workers: int) -> MemoryPlanInfo:
+        if not self._runner.plans:
+            raise CuzkError(NO_PLAN)
         report = self._runner.report(key_path, pipeline_settings(settings), workers)
         values = {item.name: getattr(report, item.name) for item in fields(MemoryPlanInfo)}
         names = [item.name for item in fields(PlanChoice)]

@@ -19,12 +19,14 @@ from cuzk_engine.config import Change, Settings
 from cuzk_engine.daemon.channel import Message
 from cuzk_engine.daemon.circuits import Circuits
 from cuzk_engine.daemon.device_handle import DeviceHandle
+from cuzk_engine.daemon.device_log import write_lines
 from cuzk_engine.daemon.device_names import DeviceNames
 from cuzk_engine.daemon.diagnosing import SETTINGS as DIAGNOSED_KEYS
 from cuzk_engine.daemon.diagnosing import Diagnosing
 from cuzk_engine.daemon.files import AllowedPaths, Spool
 from cuzk_engine.daemon.incidents import SECONDS, Incidents, since_of
 from cuzk_engine.daemon.jobs import JobManager
+from cuzk_engine.daemon.live_plans import LivePlans
 from cuzk_engine.daemon.log import DaemonLog
 from cuzk_engine.daemon.records import Failure, Fault, JobRecord
 from cuzk_engine.daemon.runtime import HostUse, KeyState
@@ -38,6 +40,7 @@ from cuzk_engine.settings import PIPELINE_KEYS, TABLE, WORKERS_KEY, value_text
 from cuzk_engine.telemetry.columns import decode_events, encode_events
 from cuzk_engine.telemetry.gpu_sampler import GpuSampler, Target
 from cuzk_engine.telemetry.hub import Hub
+from cuzk_engine.telemetry.rows import log_from_wire
 from cuzk_engine.telemetry.sampler import HostSampler
 from cuzk_engine.units import parse_duration
 
@@ -56,6 +59,7 @@ _PROCESS_KEYS: Final = frozenset(
 _PLAN_KEYS: Final = frozenset({*PIPELINE_KEYS, "cpu.arena", "memory.total_budget", "memory.safety_margin"})
 _FLUSH_SECONDS: Final = 0.05
 _SAMPLE_SECONDS: Final = 0.5
+_PLAN_SECONDS: Final = 3.0
 _HOUSEKEEPING_SECONDS: Final = 2.0
 _LOG_BACKLOG: Final = 2000
 _SAME_FAULT_NS: Final = 5 * 10**9
@@ -101,8 +105,11 @@ class Supervisor:
         self.stop_now = asyncio.Event()
         self._log = daemon_log
         self._timeline = Timeline(daemon_log, self._wire_name)
+        self._plans = LivePlans(self.pipeline_texts)
         self._diagnosing = Diagnosing(
-            lambda: {key: value_text(self.settings.values[key]) for key in DIAGNOSED_KEYS}, self._device_facts
+            lambda: {key: value_text(self.settings.values[key]) for key in DIAGNOSED_KEYS},
+            self._device_facts,
+            self._plans.of,
         )
         self._samplers: dict[str, HostSampler] = {}
         self._gpus = GpuSampler()
@@ -129,6 +136,7 @@ class Supervisor:
         for work, seconds in (
             (self._flush, _FLUSH_SECONDS),
             (self._sample, _SAMPLE_SECONDS),
+            (self._plan, _PLAN_SECONDS),
             (self._keep_house, _HOUSEKEEPING_SECONDS),
         ):
             self._tasks.append(asyncio.create_task(_every(seconds, work)))
@@ -323,6 +331,8 @@ class Supervisor:
 
     def events(self, device: DeviceHandle, columns: bytes) -> None:
         batch = pb.TelemetryBatch.FromString(columns)
+        write_lines(log, device.id, map(log_from_wire, batch.logs))
+        batch.ClearField("logs")  # the log sends them on
         self.hub.publish(batch)
         self._timeline.spans(batch)
         self._diagnosing.take(batch)
@@ -506,6 +516,9 @@ class Supervisor:
                 used = self.hub.memory(device.id)
                 sampler = self._samplers.setdefault(device.id, HostSampler())
                 self._pending.samples.append(sampler.sample(device.id, used=used, capacity=device.info.get("capacity")))
+
+    def _plan(self) -> None:
+        self._background(self._plans.refresh([d for d in self.devices if self.jobs.is_busy(d.id)]))
 
     def _keep_house(self) -> None:
         self._log.tick()

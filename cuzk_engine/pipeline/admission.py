@@ -103,6 +103,10 @@ class Gate:
         self._admission = admission
         self._told: set[tuple[Mode, Mode]] = set()
 
+    @property
+    def plans(self) -> bool:
+        return self._admission is Admission.PLANNED
+
     def admit(
         self,
         stack: ExitStack,

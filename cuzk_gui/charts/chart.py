@@ -124,7 +124,7 @@ class Chart(QFrame):
         layout.addWidget(self.plot, 1)
         self.plot.setAccessibleName(f"{self.title}, chart")
         self.plot.setAccessibleDescription("The same content as a table: View, Show as table")
-        self.plot.box.on_click = self._clicked
+        self.plot.clicked.connect(self._clicked)
         self._ticks: list[tuple[float, str]] | None = None
 
     def set_title(self, title: str) -> None:
@@ -180,7 +180,7 @@ class Chart(QFrame):
         self._gap.setVisible(not own)
 
     def area(self) -> Area:
-        rect = self.plot.layer.boundingRect()
+        rect = self.plot.inside()
         return Area(rect.width(), rect.height(), self.scene.start_ns, max(1, round(self.scene.view.width * 1e9)))
 
     def refresh(self) -> None:
@@ -190,10 +190,10 @@ class Chart(QFrame):
         note = self.note()
         if note != self._note.text():
             self._note.setText(note)
-        self.plot.layer.update()
+        self.plot.update()
 
     def restyle(self) -> None:
-        self.plot.restyle()
+        self.plot.update()
 
     def say_empty(self, painter: QPainter, area: Area) -> None:
         """Nothing was measured, which is not the same as zero."""
@@ -203,12 +203,9 @@ class Chart(QFrame):
 
     def set_ticks(self, ticks: list[tuple[float, str]], low: float, high: float) -> None:
         """Labels of the left axis; the range is in the same unit."""
-        if ticks != self._ticks:
+        if ticks != self._ticks or (low, high) != self.plot.y_range:
             self._ticks = ticks
-            self.plot.left.setTicks([ticks])
-        now = self.plot.box.viewRange()[1]
-        if abs(now[0] - low) > 1e-12 or abs(now[1] - high) > 1e-12:
-            self.plot.box.setYRange(low, high, padding=0)
+            self.plot.set_left(ticks, low, high)
 
     def _paint(self, painter: QPainter, width: float, height: float) -> None:
         painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)

@@ -18,7 +18,8 @@ _IDLE_FRAMES = 6  # of the window's timer between two repaints while nothing run
 
 
 class ChartStack(QWidget):
-    """``frame`` is called by the window's timer and repaints only what changed."""
+    """``begin`` and ``finish`` are called by the window's timer, one after another; they repaint only what changed, a
+    part of the charts each. ``frame`` is both."""
 
     incident_chosen = Signal(int)
 
@@ -52,6 +53,7 @@ class ChartStack(QWidget):
         self._pointed: tuple[Chart, QPointF] | None = None
         self._seen: tuple[object, ...] = ()
         self._skipped = 0
+        self._begun = False
         self._axis: tuple[float, float, bool] | None = None
         for chart in self.charts:
             chart.plot.pointed.connect(lambda position, chart=chart: self._point(chart, position))
@@ -59,6 +61,11 @@ class ChartStack(QWidget):
 
     def frame(self, active: bool) -> bool:
         """Repaints if there is something new; ``active`` while jobs run. Returns whether it did."""
+        begun = self.begin(active)
+        self.finish()
+        return begun
+
+    def begin(self, active: bool) -> bool:
         view, session = self.scene.view, self.scene.session
         state = (
             session.version,
@@ -81,11 +88,20 @@ class ChartStack(QWidget):
         self._seen = state
         self._set_axis()
         self.follow.setVisible(not view.following)
-        for chart in self.charts:
-            chart.refresh()
-        self.overview.update()
-        self._show_tip()
+        self.memory.refresh()
+        self.transfers.refresh()
+        self._begun = True
+        if interacting:  # under the mouse all of them move together
+            self.finish()
         return True
+
+    def finish(self) -> None:
+        """The rest of what ``begin`` has begun."""
+        if self._begun:
+            self._begun = False
+            self.lanes.refresh()
+            self.overview.update()
+            self._show_tip()
 
     def restyle(self) -> None:
         for chart in self.charts:
@@ -108,9 +124,9 @@ class ChartStack(QWidget):
             for i in range(first, first + int(view.width / step) + 3)
             if low - 1e-9 <= i * step <= low + view.width + 1e-9
         ]
-        self.lanes.plot.bottom.setTicks([ticks])
+        self.lanes.plot.set_bottom(ticks)
         for chart in self.charts:
-            chart.plot.box.setXRange(low, low + view.width, padding=0)
+            chart.plot.set_x_range(low, low + view.width)
 
     def _point(self, chart: Chart, position: QPointF | None) -> None:
         if position is None:
@@ -118,14 +134,14 @@ class ChartStack(QWidget):
             self._tip.hide()
             return
         self._pointed = (chart, position)
-        self.scene.pointer = chart.plot.box.seconds_at(position.x())
+        self.scene.pointer = chart.plot.seconds_at(position.x())
 
     def _show_tip(self) -> None:
         if self._pointed is None:
             return
         chart, position = self._pointed
         if self.scene.view.following:  # the pointer stays, time moves on under it
-            self.scene.pointer = chart.plot.box.seconds_at(position.x())
+            self.scene.pointer = chart.plot.seconds_at(position.x())
         text = chart.point_at(position)
         if text is None:
             self._tip.hide()

@@ -16,7 +16,7 @@ from cuzk_gui.models.groups import group_of
 from cuzk_gui.models.memory import LARGEST, SAMPLE_FIELDS, purpose_index
 from cuzk_gui.models.tracks import SpanRows
 
-CHUNK: Final = 4000  # events in one digest: what the window applies between two frames
+CHUNK: Final = 1500  # events in one digest: what the window applies between two frames
 _INT64_MAX: Final = 2**63 - 1
 
 

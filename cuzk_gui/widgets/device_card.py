@@ -252,7 +252,8 @@ def _readings(timeline: DeviceTimeline, session: Session) -> str:
 
 
 class DevicePanel(QWidget):
-    """A card for each device, then the settings that hold for all of them."""
+    """A card for each device, then the settings that hold for all of them. Cards are built one at a time: a machine may
+    have many devices."""
 
     changed = Signal(SettingChange)
     looked_at = Signal(object)
@@ -276,10 +277,12 @@ class DevicePanel(QWidget):
         layout.addLayout(self._cards)
         layout.addLayout(self._settings)
         self._shape: tuple[object, ...] = ()
+        self._missing: list[DeviceDescription] = []
         self._plans: Mapping[str, PlanState] | None = None
 
-    def show_session(self, session: Session, device: str) -> None:
-        """After a change of devices or settings; ``device`` is the one whose charts are shown."""
+    def show_session(self, session: Session, device: str) -> bool:
+        """After a change of devices or settings; ``device`` is the one whose charts are shown. False: call it again,
+        not all cards are there."""
         there = session.identity is not None
         blocked = findings.RECORDED[:1].upper() + findings.RECORDED[1:] + "." if session.recorded else ""
         switches = session.settings.switches() if there else []
@@ -287,15 +290,18 @@ class DevicePanel(QWidget):
         if shape != self._shape:
             self._shape = shape
             self._rebuild(session, switches)
+        elif self._missing:
+            self._add_card(self._missing.pop(0))
         for card_id, card in self.cards.items():
             card.show_device(session.described[card_id], session.settings, session.live, blocked)
             card.setEnabled(there)
-            card.mark_selected(card_id == device, len(self.cards))
+            card.mark_selected(card_id == device, len(session.described))
         self._empty.setVisible(not self.cards)
         chosen = session.described.get(device)
         for key, row in self.rows.items():
             note, reason = (inert_note(key, chosen), inert_reason(key, chosen)) if chosen else ("", "")
             row.show_value(session.settings.value(key), session.settings.pending(key), note, reason, blocked)
+        return not self._missing
 
     def show_plans(self, plans: Mapping[str, PlanState]) -> None:
         self._plans = plans
@@ -316,20 +322,24 @@ class DevicePanel(QWidget):
                     widget.hide()
                     widget.deleteLater()
         self.cards, self.rows = {}, {}
-        for index, device in enumerate(session.described.values()):
-            if index:
-                self._cards.addWidget(rule())
-            card = DeviceCard(self._theme, device)
-            card.changed.connect(self.changed)
-            card.looked_at.connect(self.looked_at)
-            card.selected.connect(self.selected)
-            self.cards[device.id] = card
-            self._cards.addWidget(card)
-        if self._plans is not None:
-            self.show_plans(self._plans)
+        self._missing = list(session.described.values())
+        if self._missing:
+            self._add_card(self._missing.pop(0))
         for info in switches:
             row = SettingRow(self._theme, info)
             row.changed.connect(self.changed)
             row.looked_at.connect(self.looked_at)
             self.rows[info.key] = row
             self._settings.addWidget(row)
+
+    def _add_card(self, device: DeviceDescription) -> None:
+        if self.cards:
+            self._cards.addWidget(rule())
+        card = DeviceCard(self._theme, device)
+        card.changed.connect(self.changed)
+        card.looked_at.connect(self.looked_at)
+        card.selected.connect(self.selected)
+        self.cards[device.id] = card
+        self._cards.addWidget(card)
+        if self._plans is not None:
+            self.show_plans(self._plans)

@@ -313,11 +313,11 @@ class IncidentDialog(QDialog):
         chart.setFixedHeight(_CHART_HEIGHT)
         chart.set_title("Device memory, ten seconds before")
         moment = past.seconds(record.incident.time_ns)
-        chart.plot.box.setXRange(begin - moment, end - moment, padding=0)
+        chart.plot.set_x_range(begin - moment, end - moment)
         first = -int(moment - begin)
         ticks = [(float(s), "incident" if s == 0 else f"{s} s".replace("-", "−")) for s in range(first, 1, 2)]
         if (0.0, "incident") not in ticks:
             ticks.append((0.0, "incident"))
-        chart.plot.bottom.setTicks([ticks])
+        chart.plot.set_bottom(ticks)
         chart.refresh()
         return chart

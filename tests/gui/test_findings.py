@@ -319,7 +319,7 @@ class TestIncidentDialog:
         incident = window.session.incidents.records[0].incident
         point = QPointF(area.x_of(incident.time_ns) + 5, 5)
         assert "Out of memory" in (chart.point_at(point) or "")
-        chart.plot.box.on_click(point)
+        chart.plot.clicked.emit(point)
         assert [d.record.number for d in window.live.findChildren(IncidentDialog)] == [1]
         away = QPointF(area.x_of(incident.time_ns) - 60, 5)
         assert "Out of memory" not in (chart.point_at(away) or "")

@@ -197,7 +197,7 @@ class TestChart:
         inside = stack.lanes.plot.inside()
         point = QPointF(0.3 * inside.width(), self._lane(stack, "compute") - inside.top())
         with qtbot.waitSignal(stack.lanes.cause_chosen) as chosen:
-            stack.lanes.plot.box.on_click(point)
+            stack.lanes.plot.clicked.emit(point)
         assert chosen.args == [Cause.PAGEABLE_UPLOAD]
         before = picture(stack, stack.lanes)
         scene.cause = Cause.PAGEABLE_UPLOAD

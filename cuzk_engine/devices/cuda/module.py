@@ -13,7 +13,7 @@ import cupy
 from cuzk_engine.devices.base import EventSink, Owner
 from cuzk_engine.devices.cuda.compiler import Program, build
 from cuzk_engine.devices.cuda.compiling import Progress, Result, compile_all, missing
-from cuzk_engine.events import Kind, LogLine, Span, host_lane
+from cuzk_engine.events import Kind, Span, host_lane
 
 log = logging.getLogger(__name__)
 
@@ -57,8 +57,6 @@ class Kernels:
         start = time.monotonic_ns()
         words = f"{self._device}: compiling {len(wanted)} GPU kernels for {self._architecture}; this happens once"
         log.info("%s", words)
-        if self._sink is not None:
-            self._sink(LogLine(start, time.time_ns(), "INFO", words))
         try:
             self._built.update(compile_all(wanted, self._architecture, self._cache, self._progress, check))
         finally:

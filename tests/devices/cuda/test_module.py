@@ -17,7 +17,7 @@ from cuzk_engine.devices.cuda import compiling
 from cuzk_engine.devices.cuda.compiler import Program
 from cuzk_engine.devices.cuda.nvrtc import NvrtcError
 from cuzk_engine.errors import CancelledError
-from cuzk_engine.events import Event, Kind, LogLine, Span
+from cuzk_engine.events import Event, Kind, Span
 from tests.devices.cuda import fake_cupy
 
 NAME = "cuzk_engine.devices.cuda.module"
@@ -74,20 +74,20 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
         sys.modules[NAME] = before
 
 
-def test_what_is_missing_is_compiled_once_and_told(bench: Bench) -> None:
+def test_what_is_missing_is_compiled_once_and_told(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     kernels = bench.open()
     bench.cached = {PROGRAMS[0]}
     assert kernels.prepare([*PROGRAMS, *PROGRAMS], ME) == 2
     assert bench.heard == [("sm_90", 0, 2), ("sm_90", 1, 2), ("sm_90", 2, 2)]
-    line, span = bench.events
+    (span,) = bench.events
     assert isinstance(span, Span)
-    assert isinstance(line, LogLine)
-    assert line.message == "cuda:0: compiling 2 GPU kernels for sm_90; this happens once"
+    assert caplog.messages == ["cuda:0: compiling 2 GPU kernels for sm_90; this happens once"]
     assert (span.device, span.lane, span.kind) == ("cuda:0", "host:1", Kind.COMPILE)
     assert (span.job, span.partition, span.worker) == ("job", 2, 1)
     assert span.start_ns <= span.end_ns
     assert kernels.prepare(PROGRAMS, ME) == 0
-    assert len(bench.events) == 2
+    assert len(bench.events) == 1
     for program in PROGRAMS:
         kernels.function(program, "kernel")
     assert sorted(bench.built, key=lambda p: p.source) == PROGRAMS  # the first one from the cache
