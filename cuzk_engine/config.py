@@ -306,7 +306,8 @@ def _place(path: Path, text: str, table: str, name: str) -> str:
     """
     inside = not table
     bare = re.compile(r'\s*"?' + re.escape(name) + r'"?\s*=')
-    head = re.compile(r"\s*\[+\s*" + re.escape(table or name) + r"\s*[\].]")
+    section = re.escape(table or name).replace('"', "[\"']?")  # the quotes of a part may be others, or none
+    head = re.compile(r"\s*\[+\s*" + section + r"\s*[\].]")
     dotted = re.compile(r"\s*" + re.escape(table) + r"\s*\.\s*" + re.escape(name) + r"\s*=") if table else None
     for number, line in enumerate(text.splitlines(), 1):
         if not table and (head.match(line) or bare.match(line)):

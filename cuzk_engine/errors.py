@@ -15,7 +15,12 @@ class CuzkError(Exception):
     exit_code = 1
 
     def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
+        super().__init__(_shown(message))
+
+
+def _shown(message: str) -> str:
+    """One line of text. Names in it may hold what a terminal obeys, or bytes that are no text."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in " ".join(message.split()))
 
 
 class UsageError(CuzkError):
@@ -29,6 +34,7 @@ class FormatError(CuzkError):
 
     def __init__(self, path: Path | str, message: str) -> None:
         self.path = str(path)
+        self.reason = message
         super().__init__(f"{path}: {message}")
 
 

@@ -34,7 +34,7 @@ from cuzk_engine.client.instance import (
     taken_message,
 )
 from cuzk_engine.client.types import DaemonStatus, EngineIdentity, ProcessState
-from cuzk_engine.errors import CuzkError, DaemonError
+from cuzk_engine.errors import CuzkError, DaemonError, SettingError
 
 _STATES: Final = {
     "starting": ProcessState.STARTING,
@@ -181,6 +181,7 @@ def restart_daemon(
     if lock.held and lock.instance is not None:
         config = config or lock.instance.config or None
         listen = listen or lock.instance.listen
+    configuration.load(config)  # one that cannot start again is not stopped
     stop_daemon(config=config, address=listen, drain_timeout=drain_timeout)
     return start_daemon(started_by=started_by, config=config, listen=listen, timeout=timeout)
 
@@ -189,9 +190,19 @@ def _configured(config: str | Path | None) -> str:
     return configuration.load(config).text("daemon.listen")
 
 
+def _settings(config: str | Path | None) -> configuration.Settings:
+    """A file that was broken since the engine started does not keep anybody from seeing and ending it."""
+    try:
+        return configuration.load(config)
+    except SettingError:
+        if read_lock().held:
+            return configuration.Settings()
+        raise
+
+
 def _client(target: Address, config: str | Path | None) -> EngineClient:
     """With the certificate and the token of the configuration, where TLS is set up."""
-    settings = configuration.load(config)
+    settings = _settings(config)
     certificate, token = (os.path.expanduser(settings.text(f"daemon.{key}")) for key in ("tls_cert", "token_file"))
     if target.path or not certificate:
         return EngineClient(str(target))

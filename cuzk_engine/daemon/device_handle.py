@@ -71,7 +71,9 @@ class DeviceHandle:
         self._calls: dict[int, asyncio.Future[Any]] = {}
         self._numbers = itertools.count(1)
         self._ending = asyncio.Event()
+        self._has_options = False  # a process has been given them, and has not ended yet
         self._renewing = False
+        self._is_told_to_end = False
         self._is_lost = False
         self._sent_workers = 0
 
@@ -120,8 +122,7 @@ class DeviceHandle:
             was_ready, refused, reason = await self._run_once()
             if self._ending.is_set():
                 break
-            if self._renewing:
-                self._renewing = False
+            if self._renewing and self._is_told_to_end:
                 self.state, self.reason, self.pid = "restarting", "its settings changed", 0
                 self._listener.device_renewed(self)
                 continue
@@ -150,12 +151,14 @@ class DeviceHandle:
             self._channel.send({"type": "end"})
 
     def renew(self) -> None:
-        """A setting that a process has for life changed: no new jobs for this one; ``renew_when_idle`` ends it."""
-        self._renewing = self.state == "ready"
+        """A setting that a process has for life changed: no new jobs for this one; ``renew_when_idle`` ends it. One
+        that is still starting ends as soon as it has."""
+        self._renewing = self._has_options
 
     def renew_when_idle(self, is_busy: bool) -> None:
         """Ends a process that is to be renewed once nothing runs in it."""
-        if self._renewing and not is_busy and self._channel is not None:
+        if self._renewing and self.state == "ready" and not is_busy and self._channel is not None:
+            self._is_told_to_end = True
             self._channel.send({"type": "end"})
 
     def kill(self) -> None:
@@ -166,6 +169,7 @@ class DeviceHandle:
     async def _run_once(self) -> tuple[bool, bool, str]:
         """Whether it became ready, whether it refused to start, and why it ended."""
         ours, theirs = socket.socketpair()
+        self._has_options, self._renewing, self._is_told_to_end = True, False, False
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -183,6 +187,7 @@ class DeviceHandle:
             )
         except OSError as error:
             ours.close()
+            self._has_options = False
             return False, False, f"the process of device {self.id} could not be started: {error}"
         finally:
             theirs.close()
@@ -214,6 +219,7 @@ class DeviceHandle:
         channel.close()
         self._fail_calls()
         code = await self._wait_ended(process)
+        self._has_options = False
         return was_ready, bool(refused), refused or fault or _ended(self.id, code)
 
     async def _wait_ended(self, process: asyncio.subprocess.Process) -> int:
@@ -230,6 +236,7 @@ class DeviceHandle:
                 self.info = message["info"]
                 self.state, self.reason = "ready", ""
                 self._listener.device_changed(self)
+                self.renew_when_idle(is_busy=False)  # a change came while it was starting
             case "progress":
                 self._listener.partition_progress(self, message)
             case "done":

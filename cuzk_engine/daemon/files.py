@@ -146,7 +146,7 @@ def check_witness_file(path: str, key_path: str, curve: str, n_vars: int, shown:
         found, count = read_header(container)
         container.check_size(2, count * found.n8r, f"{count:,} values of {found.n8r} bytes")
     except FormatError as error:
-        raise FormatError(shown or path, str(error).removeprefix(f"{error.path}: ")) from error
+        raise FormatError(shown or path, error.reason) from error
     if found.snarkjs_name != curve:
         raise FormatError(
             shown or path,

@@ -163,7 +163,7 @@ class JobsService(rpc.JobsServicer):
         if not wanted:
             known = ", ".join(device.id for device in devices)
             raise RefusedError(
-                Reason.INVALID_ARGUMENT, f"device {name!r} is not in use by this engine; there is {known}"
+                Reason.INVALID_ARGUMENT, f"device {name[:80]!r} is not in use by this engine; there is {known}"
             )
         if all(device.state == "failed" for device in wanted):
             raise RefusedError(Reason.FAILED_PRECONDITION, f"device {wanted[0].id} does not start: {wanted[0].reason}")

@@ -24,6 +24,7 @@ from cuzk_engine.client import (
     stop_daemon,
 )
 from cuzk_engine.client.instance import lock_path
+from cuzk_engine.errors import SettingError
 from tests.support.daemons import FAKE_RUNTIME, ROOT, Witnesses, finished, until, wait_for
 
 
@@ -195,6 +196,17 @@ def test_a_bad_configuration_is_one_line(configuration: Path) -> None:
         assert result.stderr == (
             f"cuzk: error: {configuration}:2: unknown setting 'daemon.lisen'; did you mean 'daemon.listen'?\n"
         )
+
+
+def test_a_configuration_that_was_broken_since_does_not_keep_an_engine_from_being_ended(configuration: Path) -> None:
+    running = start_daemon()
+    configuration.write_text("[daemon]\nlisen = 'x'\n")
+    assert daemon_status().state is ProcessState.READY
+    assert "already running" in start_daemon().message
+    with pytest.raises(SettingError, match="lisen"):
+        restart_daemon()
+    assert daemon_status().pid == running.pid  # one that could not start again goes on
+    assert stop_daemon().state is ProcessState.STOPPED
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0"])
