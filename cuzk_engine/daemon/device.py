@@ -23,6 +23,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, Final
 
+from cuzk_engine.daemon import malloc
 from cuzk_engine.daemon.channel import BlockingChannel, Message
 from cuzk_engine.daemon.gil import GilWatch
 from cuzk_engine.daemon.records import Fault
@@ -41,9 +42,6 @@ from cuzk_engine.telemetry.columns import encode_events
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_DUMPABLE: Final = 4
-# glibc's mallopt: (parameter, value). Heaps; the size from which on an allocation is given back to the system at once;
-# how much free memory at the end of a heap is not.
-_MALLOC: Final = ((-8, 2), (-3, 32 << 20), (-1, 64 << 20))
 FLUSH_SECONDS: Final = 0.05
 _MAX_BUFFERED: Final = 200_000  # events between two flushes
 _PROGRESS_NS: Final = 50 * 10**6
@@ -282,7 +280,7 @@ class DeviceProcess:
 def main(arguments: list[str]) -> int:
     descriptor, device, supervisor, options = arguments
     _protect(int(supervisor))
-    _bound_malloc()
+    malloc.configure(malloc.DEVICE)
     if device == "cpu":  # all cores for minutes: the window and the supervisor come first where there is no spare one
         os.nice(_CPU_NICENESS)
     channel = BlockingChannel(socket.socket(fileno=int(descriptor)))
@@ -315,16 +313,6 @@ def _protect(supervisor: int) -> None:
         libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # a core_pattern with a pipe ignores the limit
     if os.getppid() != supervisor:  # it died before the signal was asked for
         os._exit(0)
-
-
-def _bound_malloc() -> None:
-    """glibc gives threads heaps of their own, eight a core: with workers that come and go the process would grow for
-    hours. The other two values are those that glibc comes to by itself when large buffers are freed, but for the
-    last one, without which a heap's end is given back and taken again with every proof."""
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt"):
-        for parameter, value in _MALLOC:
-            libc.mallopt(parameter, value)
 
 
 def _report_for_ever(events: EventBuffer, watch: GilWatch, channel: BlockingChannel) -> None:

@@ -58,9 +58,11 @@ def run_daemon(options: Options) -> int:
     from cuzk_engine import config, paths
     from cuzk_engine.client.address import parse_address
     from cuzk_engine.client.instance import InstanceLock, read_lock
+    from cuzk_engine.daemon import malloc
     from cuzk_engine.daemon.access import access_for
     from cuzk_engine.daemon.log import DaemonLog
 
+    malloc.configure(malloc.SUPERVISOR)
     overrides = {"daemon.listen": options.listen, "logging.level": options.log_level}
     settings = config.load(options.config or None, overrides={key: value for key, value in overrides.items() if value})
     address = parse_address(settings.text("daemon.listen"))

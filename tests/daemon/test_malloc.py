@@ -1,22 +1,31 @@
-"""A device process bounds the heaps that glibc gives to threads."""
+"""What the engine's processes ask of glibc's malloc: few heaps, and large blocks that leave no holes in them."""
 
 from __future__ import annotations
 
 import ctypes
 import subprocess
 import sys
+from collections.abc import Mapping
 
 import pytest
 
-PROGRAM = """
+from cuzk_engine.daemon import malloc
+
+pytestmark = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_info"), reason="the C library is not glibc")
+
+HEAD = """
 import ctypes, sys, threading
-from cuzk_engine.daemon import device
+from cuzk_engine.daemon import malloc
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+libc.free.restype, libc.free.argtypes = None, [ctypes.c_void_p]
+malloc.configure({malloc.Parameter[part.split("=")[0]]: int(part.split("=")[1]) for part in sys.argv[1:]})
+"""
+THREADS = (
+    HEAD
+    + """
 libc.fopen.restype, libc.fopen.argtypes = ctypes.c_void_p, [ctypes.c_char_p, ctypes.c_char_p]
 libc.malloc_info.argtypes, libc.fclose.argtypes = [ctypes.c_int, ctypes.c_void_p], [ctypes.c_void_p]
-if sys.argv[1] == "bound":
-    device._bound_malloc()
 barrier = threading.Barrier(8)
 def work():
     barrier.wait()
@@ -29,14 +38,39 @@ out = libc.fopen(b"/dev/stdout", b"w")
 libc.malloc_info(0, out)
 libc.fclose(out)
 """
+)
+HOLES = (
+    HEAD
+    + """
+from pathlib import Path
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+libc.free(libc.malloc(16 << 20))  # glibc draws its conclusions
+before = resident()
+large = []
+for number in range(200):
+    large.append(libc.malloc(400_000))
+    ctypes.memset(large[-1], 1, 400_000)
+    ctypes.memset(libc.malloc(2_000), 1, 2_000)  # stays
+for block in large: libc.free(block)
+print((resident() - before) >> 20)
+"""
+)
 
 
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_info"), reason="the C library is not glibc")
-def test_threads_share_few_heaps() -> None:
-    def heaps(how: str) -> int:
-        command = [sys.executable, "-c", PROGRAM, how]
-        text = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
-        return text.count("<heap nr=")
+def run(program: str, values: Mapping[malloc.Parameter, int]) -> str:
+    arguments = [f"{parameter.name}={value}" for parameter, value in values.items()]
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
 
-    assert heaps("free") > 4
-    assert heaps("bound") <= 3  # one may be there before
+
+@pytest.mark.parametrize("values", [malloc.SUPERVISOR, malloc.DEVICE], ids=["supervisor", "device"])
+def test_threads_share_few_heaps(values: Mapping[malloc.Parameter, int]) -> None:
+    assert run(THREADS, {}).count("<heap nr=") > 4
+    assert run(THREADS, values).count("<heap nr=") <= 3  # one may be there before
+
+
+def test_large_blocks_of_the_supervisor_leave_no_holes_between_small_ones() -> None:
+    """80 MB for a moment, with 0.4 MB between them that stay."""
+    assert int(run(HOLES, {})) > 50
+    assert int(run(HOLES, malloc.SUPERVISOR)) < 5
