@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, Final
 
-from cuzk_engine.daemon import malloc
+from cuzk_engine.daemon import footprint
 from cuzk_engine.daemon.channel import BlockingChannel, Message
 from cuzk_engine.daemon.gil import GilWatch
 from cuzk_engine.daemon.records import Fault
@@ -280,7 +280,7 @@ class DeviceProcess:
 def main(arguments: list[str]) -> int:
     descriptor, device, supervisor, options = arguments
     _protect(int(supervisor))
-    malloc.configure(malloc.DEVICE)
+    footprint.configure_malloc(footprint.DEVICE)
     if device == "cpu":  # all cores for minutes: the window and the supervisor come first where there is no spare one
         os.nice(_CPU_NICENESS)
     channel = BlockingChannel(socket.socket(fileno=int(descriptor)))
@@ -291,6 +291,7 @@ def main(arguments: list[str]) -> int:
         return _refuse(channel, str(error))
     except Exception as error:
         return _refuse(channel, f"internal fault: {_where(error)}")
+    footprint.freeze_collector()
     channel.send({"type": "ready", "info": asdict(runtime.info)})
     watch = GilWatch()
     watch.start()
