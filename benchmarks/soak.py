@@ -5,7 +5,7 @@
 Starts an engine of its own on the CPU, in a home folder of its own, and keeps it busy with a small circuit: jobs of
 one to ten partitions with all priorities, some streamed, some cancelled, and a setting changed now and then. A day of
 the reference daemon's Phase 9 is about 27,000 partitions (32.1 s for ten). Every second the resident memory of each of
-the engine's processes is read, without the pages that are mapped from files.
+the engine's processes is read, without the pages that are mapped from files; ``--json`` gives all readings, in bytes.
 
 Growth is the median of the last quarter against the median of the second quarter: the first quarter is warm-up, in
 which caches and the pools of allocators fill. Exit code 1 where a process grew by more than ``--bound`` (2 %), a job
@@ -220,7 +220,13 @@ def report(tally: Tally, seconds: float, same: bool, args: argparse.Namespace) -
                     "partitions": tally.partitions,
                     "jobs": dict(tally.ended),
                     "memory": {
-                        name: {"early": a, "late": b, "growth": g, "minutes": minutes(tally.memory[name])}
+                        name: {
+                            "early": a,
+                            "late": b,
+                            "growth": g,
+                            "minutes": minutes(tally.memory[name]),
+                            "readings": tally.memory[name],
+                        }
                         for name, (a, b, g) in rows.items()
                     },
                     "faults": faults,

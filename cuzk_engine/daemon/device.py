@@ -23,6 +23,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, Final
 
+from cuzk_engine.daemon import footprint
 from cuzk_engine.daemon.channel import BlockingChannel, Message
 from cuzk_engine.daemon.device_log import DeviceLog
 from cuzk_engine.daemon.gil import GilWatch
@@ -42,9 +43,6 @@ from cuzk_engine.telemetry.columns import encode_events
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_DUMPABLE: Final = 4
-# glibc's mallopt: (parameter, value). Heaps; the size from which on an allocation is given back to the system at once;
-# how much free memory at the end of a heap is not.
-_MALLOC: Final = ((-8, 2), (-3, 32 << 20), (-1, 64 << 20))
 FLUSH_SECONDS: Final = 0.05
 _MAX_BUFFERED: Final = 200_000  # events between two flushes
 _PROGRESS_NS: Final = 50 * 10**6
@@ -283,7 +281,7 @@ class DeviceProcess:
 def main(arguments: list[str]) -> int:
     descriptor, device, supervisor, options = arguments
     _protect(int(supervisor))
-    _bound_malloc()
+    footprint.configure_malloc(footprint.DEVICE)
     if device == "cpu":  # all cores for minutes: the window and the supervisor come first where there is no spare one
         os.nice(_CPU_NICENESS)
     channel = BlockingChannel(socket.socket(fileno=int(descriptor)))
@@ -295,6 +293,7 @@ def main(arguments: list[str]) -> int:
         return _refuse(channel, events, str(error))
     except Exception as error:
         return _refuse(channel, events, f"internal fault: {_where(error)}")
+    footprint.freeze_collector()
     channel.send({"type": "ready", "info": asdict(runtime.info)})
     watch = GilWatch()
     watch.start()
@@ -319,16 +318,6 @@ def _protect(supervisor: int) -> None:
         libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # a core_pattern with a pipe ignores the limit
     if os.getppid() != supervisor:  # it died before the signal was asked for
         os._exit(0)
-
-
-def _bound_malloc() -> None:
-    """glibc gives threads heaps of their own, eight a core: with workers that come and go the process would grow for
-    hours. The other two values are those that glibc comes to by itself when large buffers are freed, but for the
-    last one, without which a heap's end is given back and taken again with every proof."""
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt"):
-        for parameter, value in _MALLOC:
-            libc.mallopt(parameter, value)
 
 
 def _report_for_ever(events: EventBuffer, lines: DeviceLog, watch: GilWatch, channel: BlockingChannel) -> None:

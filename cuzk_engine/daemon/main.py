@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from cuzk_engine.daemon import footprint
 from cuzk_engine.errors import CuzkError, DaemonError
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def run_daemon(options: Options) -> int:
     from cuzk_engine.daemon.access import access_for
     from cuzk_engine.daemon.log import DaemonLog
 
+    footprint.configure_malloc(footprint.SUPERVISOR)
     overrides = {"daemon.listen": options.listen, "logging.level": options.log_level}
     settings = config.load(options.config or None, overrides={key: value for key, value in overrides.items() if value})
     address = parse_address(settings.text("daemon.listen"))
@@ -151,6 +153,7 @@ async def _run_parts(
     supervisor: Supervisor, server: Server, lock: InstanceLock, instance: Instance, ready: int
 ) -> None:
     """From the first call that is answered to the last."""
+    footprint.freeze_collector()
     await server.start(supervisor)
     status_page = await _status_page(supervisor.settings, supervisor)
     supervisor.start()

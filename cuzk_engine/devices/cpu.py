@@ -38,7 +38,7 @@ from cuzk_engine.devices.base import (
 from cuzk_engine.devices.host import HostMemory, StagingBuffer
 from cuzk_engine.devices.ledger import Ledger, LedgerDevice, Reservation
 from cuzk_engine.devices.lock import ComputeLock
-from cuzk_engine.devices.memory import HostBuffer
+from cuzk_engine.devices.memory import HostBuffer, Spare
 from cuzk_engine.events import Kind, Lane, Purpose, Span
 from cuzk_engine.native import Group, SpanKind
 
@@ -47,6 +47,7 @@ ADVICE: Final = "raise cpu.arena (or CUZK_CPU_ARENA), or prove on a machine with
 _COPY_CHUNK: Final = 4 << 20  # between two looks at nothing else: keeps the interpreter lock free for others
 _FR_BYTES: Final = 32
 _SPANS: Final = 256
+_MOST_SPARE: Final = 32 << 20  # larger scratch goes back to the system with each MSM, and pays for that with time
 
 _KINDS: Final = {
     SpanKind.MSM_DIGITS: Kind.MSM_DIGITS,
@@ -96,6 +97,7 @@ class CpuDevice(LedgerDevice):
         self._ledger = Ledger(DEVICE_ID, capacity.nbytes, sink, ADVICE)
         self._host = HostMemory(machine_limit().nbytes, sink, device=DEVICE_ID) if host is None else host
         self._lock = ComputeLock(DEVICE_ID, sink)
+        self._scratch = Spare(_MOST_SPARE)
         self._sink = sink
         self._threads = threads
         self._closed = False
@@ -234,7 +236,7 @@ class CpuDevice(LedgerDevice):
         point_bytes = curve.g2_bytes if group is Group.G2 else curve.g1_bytes
         result = _data(operation.result, point_bytes)
         nbytes = self._library.msm_scratch_bytes(curve, group, n, self._threads)
-        with self.allocate(nbytes, Purpose.MSM, owner) as scratch:
+        with HostBuffer.allocate(self._ledger, nbytes, Purpose.MSM, owner, spare=self._scratch) as scratch:
             self._library.msm(curve, group, operation.points, scalars, n, result, scratch.data, nbytes, call)
 
     def _emit_spans(self, call: native.Call, owner: Owner) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from typing import Final, Self
 
@@ -43,36 +44,73 @@ class GrantedBuffer(ABC):
         """Gives the memory back; calling it twice does nothing."""
 
 
+class Spare:
+    """The block that was used last, for the next use: of what is needed again and again, by one user at a time. Without
+    it each worker's thread touches a block in a heap of its own, which stays resident or not as malloc pleases. Blocks
+    beyond ``most`` bytes are not kept. What is kept is counted in no ledger."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._block: Bytes | None = None
+
+    def take(self, nbytes: int) -> Bytes:
+        """At least ``nbytes``, uninitialised. Raises MemoryError."""
+        with self._lock:
+            block, self._block = self._block, None
+        if block is None or block.size < nbytes:
+            block = None  # gone before there is a larger one
+            block = aligned(nbytes)
+        return block
+
+    def put(self, block: Bytes) -> None:
+        """Nothing may use it any more."""
+        with self._lock:
+            if block.size <= self._most and (self._block is None or self._block.size < block.size):
+                self._block = block
+
+
 class HostBuffer(GrantedBuffer):
     """A 64-byte aligned block of uninitialised memory, counted in a ledger until ``free``. Not page-locked."""
 
     pinned = False
 
-    def __init__(self, ledger: Ledger, grant: Grant, data: Bytes) -> None:
+    def __init__(self, ledger: Ledger, grant: Grant, block: Bytes, spare: Spare | None = None) -> None:
         super().__init__(grant)
         self._ledger = ledger
-        self._data: Bytes | None = data
+        self._block: Bytes | None = block
+        self._spare = spare
 
     @classmethod
     def allocate(
-        cls, ledger: Ledger, nbytes: int, purpose: Purpose, owner: Owner, out_of: Reservation | None = None
+        cls,
+        ledger: Ledger,
+        nbytes: int,
+        purpose: Purpose,
+        owner: Owner,
+        out_of: Reservation | None = None,
+        spare: Spare | None = None,
     ) -> HostBuffer:
-        """Raises OutOfDeviceMemoryError; nothing is counted then."""
+        """``spare``: where the memory comes from and goes to. Raises OutOfDeviceMemoryError; nothing is counted
+        then."""
         grant = ledger.take(nbytes, purpose, owner, out_of)
         try:
-            data = aligned(nbytes)
+            block = aligned(nbytes) if spare is None else spare.take(nbytes)
         except MemoryError as error:
             ledger.give_back(grant)
             raise OutOfDeviceMemoryError(ledger.device, purpose, nbytes, 0, ledger.capacity) from error
-        return cls(ledger, grant, data)
+        return cls(ledger, grant, block, spare)
 
     @property
     def data(self) -> Bytes:
         """The bytes; raises ValueError once the buffer was freed."""
-        if self._data is None:
+        if self._block is None:
             raise ValueError(f"use of a freed buffer ({self.purpose})")
-        return self._data
+        return self._block[: self.nbytes]
 
     def free(self) -> None:
-        self._data = None
+        block, self._block = self._block, None
+        if block is not None and self._spare is not None:
+            self._spare.put(block)
+        del block
         self._ledger.give_back(self._grant)

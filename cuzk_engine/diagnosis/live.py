@@ -32,10 +32,10 @@ FINDINGS_NS: Final = 3_000_000_000  # between two looks for findings
 REPEAT_NS: Final = 30_000_000_000  # a finding that stays is told again after this time
 STEP_NS: Final = 5_000_000_000  # of idle time without a job
 CHANGED: Final = 0.02  # of the window: a smaller change of a cause's share is none
-MOST_SPANS: Final = 50_000  # kept a device
+MOST_SPANS: Final = 20_000  # kept a device
 MOST_GAPS: Final = 5_000
 MOST_DEVICES: Final = 64
-_MOST_NAMES: Final = 20_000
+_MOST_NAMES: Final = 2_000  # or twice as many as are in use: each job brings its own
 
 SituationOf = Callable[[str], Situation]
 """The present settings of a device."""
@@ -51,6 +51,7 @@ class LiveDiagnosis:
         self._jobs = JobTable()
         self._devices: dict[str, _Device] = {}
         self._incidents: list[Incident] = []
+        self._most_names = _MOST_NAMES
 
     def feed(
         self, spans: SpanTable, now_ns: int, samples: Iterable[Sample] = (), incidents: Iterable[Incident] = ()
@@ -89,10 +90,11 @@ class LiveDiagnosis:
         for incident in self._incidents:
             found.findings.append(of_incident(incident))
         self._incidents = []
-        if len(self.names.texts) > _MOST_NAMES:
+        if len(self.names.texts) > self._most_names:
             self.names = Names()
             for device in self._devices.values():
                 device.rename(self.names)
+            self._most_names = max(_MOST_NAMES, 2 * len(self.names.texts))
         return found
 
 

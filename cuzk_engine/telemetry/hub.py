@@ -15,6 +15,7 @@ from typing import Final
 from cuzk_engine.events import Allocation, EventBatch
 from cuzk_engine.proto import engine_v1_pb2 as pb
 from cuzk_engine.telemetry.columns import count_events, decode_allocations, encode_events
+from cuzk_engine.telemetry.past import Past
 
 MAX_PAST_EVENTS: Final = 200_000
 MAX_PAST_BYTES: Final = 32 << 20
@@ -73,13 +74,9 @@ class Hub:
         max_queued_events: int = MAX_QUEUED_EVENTS,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        self._max_past_events = max_past_events
         self._max_queued_events = max_queued_events
         self._clock = clock
-        # (time, batch, events): as bytes a batch takes a third of what it takes as a message, and a known size.
-        self._past: deque[tuple[int, bytes, int]] = deque()
-        self._past_events = 0
-        self._past_bytes = 0
+        self._past = Past(max_past_events, MAX_PAST_BYTES)
         self._readers: set[Reader] = set()
         self._ledger: defaultdict[tuple[str, str], int] = defaultdict(int)
 
@@ -89,7 +86,7 @@ class Hub:
 
     @property
     def past_events(self) -> int:
-        return self._past_events
+        return self._past.events
 
     def memory(self, device: str) -> int:
         """Bytes in use on a device, as its allocations add up."""
@@ -101,7 +98,7 @@ class Hub:
 
     def past(self, since_ns: int) -> list[pb.TelemetryBatch]:
         """Batches that were sent since then, oldest first."""
-        return [pb.TelemetryBatch.FromString(data) for time_ns, data, _ in self._past if time_ns >= since_ns]
+        return list(map(pb.TelemetryBatch.FromString, self._past.since(since_ns)))
 
     def publish(self, batch: pb.TelemetryBatch) -> None:
         """Stamps the batch and gives it to every reader. Raises ValueError for columns that do not fit together."""
@@ -112,16 +109,7 @@ class Hub:
         for allocation in allocations:
             self._ledger[allocation.device, allocation.purpose] += allocation.delta
         events = count_events(batch)
-        data = batch.SerializeToString()
-        self._past.append((batch.time_ns, data, events))
-        self._past_events += events
-        self._past_bytes += len(data)
-        while len(self._past) > 1 and (
-            self._past_events > self._max_past_events or self._past_bytes > MAX_PAST_BYTES or len(self._past) > 100_000
-        ):
-            _, old, old_events = self._past.popleft()
-            self._past_events -= old_events
-            self._past_bytes -= len(old)
+        self._past.append(batch.time_ns, batch.SerializeToString(), events)
         for reader in self._readers:
             reader.put(batch, events)
 

@@ -1,18 +1,22 @@
 """The CPU device: real copies, operations on buffers, spans on lanes, and a limit that holds."""
 
+import threading
+
 import numpy as np
 import pytest
 
 from cuzk_engine.curves import BLS12_381, BN254, CURVES
+from cuzk_engine.devices import memory
 from cuzk_engine.devices.arena import Capacity
 from cuzk_engine.devices.base import CancelToken, CosetExtend, HJoin, Msm, NttTable, Owner
 from cuzk_engine.devices.cpu import CpuDevice, processor_name
 from cuzk_engine.devices.cuda import probe
+from cuzk_engine.devices.memory import Spare
 from cuzk_engine.devices.select import open_device
 from cuzk_engine.devices.tables import TableCache
 from cuzk_engine.errors import CancelledError, CuzkError, OutOfDeviceMemoryError, UsageError
 from cuzk_engine.events import Allocation, Kind, Lane, Purpose, Span
-from cuzk_engine.native import Field, Group
+from cuzk_engine.native import Field, Group, aligned
 from tests.support.arithmetic import CurveMath, FieldMath, encode_scalars
 
 ME = Owner("job", 0, 1)
@@ -135,6 +139,44 @@ def test_msm_takes_its_scratch_from_the_ledger(device, events, curve, group):
     kinds = {event.kind for event in events if isinstance(event, Span) and event.lane == Lane.COMPUTE}
     assert kinds
     assert kinds <= {Kind.MSM_DIGITS, Kind.MSM_ACCUMULATE, Kind.MSM_REDUCE}
+
+
+def test_workers_take_turns_with_one_scratch(device, monkeypatch):
+    """Else each of their threads leaves one in a heap of its own."""
+    made = []
+    monkeypatch.setattr(memory, "aligned", lambda nbytes: made.append(nbytes) or aligned(nbytes))
+
+    def prove(worker):
+        owner = Owner("job", worker, worker)
+        with filled(device, encode_scalars([1, 2])) as scalars, device.allocate(64, Purpose.RESULT, owner) as result:
+            del made[-2:]
+            for n in (2, 1):
+                points = np.zeros((n, 64), np.uint8)
+                device.launch(Msm(BN254, 1, points, scalars, 0, n, result), owner, CancelToken())
+
+    for worker in range(3):
+        thread = threading.Thread(target=prove, args=(worker,))
+        thread.start()
+        thread.join()
+    assert len(made) == 1
+
+
+def test_large_scratch_is_not_kept():
+    spare = Spare(100)
+    block = spare.take(100)
+    spare.put(block)
+    assert spare.take(50) is block
+    assert spare.take(50) is not block  # it is in use
+    spare.put(spare.take(101))
+    assert spare.take(10).size == 10
+
+
+def test_the_largest_scratch_is_kept():
+    spare = Spare(100)
+    small, large = spare.take(10), spare.take(20)
+    for block in (small, large, small):
+        spare.put(block)
+    assert spare.take(1) is large
 
 
 def test_a_cancelled_launch_takes_nothing(device):

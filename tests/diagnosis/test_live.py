@@ -171,13 +171,16 @@ def test_a_device_that_has_gone_is_forgotten() -> None:
 
 
 def test_what_is_kept_is_bounded() -> None:
-    """Ten minutes of jobs, each with a name of its own."""
+    """Ten minutes of jobs, each with a name of its own: more names than are kept."""
     diagnosis = LiveDiagnosis(situation)
     rng = np.random.default_rng(7)
     for second in range(600):
         now = (second + 1) * S
         parts = [round(second * S + at * S / 1000) for at in sorted(rng.integers(0, 900, 4).tolist())]
-        spans = [Span(t, t + 20 * MS, GPU, Lane.COMPUTE, Kind.NTT, f"job {second}", 0, 0) for t in parts]
+        spans = [
+            Span(start, start + 20 * MS, GPU, Lane.COMPUTE, Kind.NTT, f"job {second}.{number}", 0, 0)
+            for number, start in enumerate(parts)
+        ]
         spans += [evaluation(second, second + 0.01, f"job {second}")]
         diagnosis.feed(SpanTable.of(spans, diagnosis.names), now, [Sample(now, GPU, memory_used=1)])
         done = replace(job(JobState.COMPLETED, second, second, second + 0.9), id=f"job {second}")
@@ -187,4 +190,16 @@ def test_what_is_kept_is_bounded() -> None:
     assert len(device._spans) < 1000
     assert len(device._gaps) < 1000
     assert len(diagnosis._jobs) < 200
-    assert len(diagnosis.names.texts) < 2_000
+    assert len(diagnosis.names.texts) <= 2_000
+
+
+def test_names_that_are_in_use_are_not_sorted_out_with_each_look() -> None:
+    diagnosis = LiveDiagnosis(situation)
+    spans = [evaluation(1, 1.5, f"job {number}") for number in range(3_000)]
+    diagnosis.feed(SpanTable.of([kernel(0, 2), *spans], diagnosis.names), 3 * S)
+    diagnosis.poll(3 * S)
+    names = diagnosis.names
+    assert len(names.texts) > 3_000
+    diagnosis.feed(SpanTable.of([kernel(3, 4)], names), 5 * S)
+    diagnosis.poll(5 * S)
+    assert diagnosis.names is names

@@ -1,0 +1,102 @@
+"""What the engine's processes ask of glibc's malloc and of Python's collector."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+from collections.abc import Mapping
+
+import pytest
+
+from cuzk_engine.daemon import footprint
+
+glibc = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_info"), reason="the C library is not glibc")
+
+HEAD = """
+import ctypes, sys, threading
+from cuzk_engine.daemon import footprint
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+libc.free.restype, libc.free.argtypes = None, [ctypes.c_void_p]
+given = (part.split("=") for part in sys.argv[1:])
+footprint.configure_malloc({footprint.Parameter[name]: int(value) for name, value in given})
+"""
+THREADS = (
+    HEAD
+    + """
+libc.fopen.restype, libc.fopen.argtypes = ctypes.c_void_p, [ctypes.c_char_p, ctypes.c_char_p]
+libc.malloc_info.argtypes, libc.fclose.argtypes = [ctypes.c_int, ctypes.c_void_p], [ctypes.c_void_p]
+barrier = threading.Barrier(8)
+def work():
+    barrier.wait()
+    libc.malloc(1000)
+    barrier.wait()
+threads = [threading.Thread(target=work) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+out = libc.fopen(b"/dev/stdout", b"w")
+libc.malloc_info(0, out)
+libc.fclose(out)
+"""
+)
+HOLES = (
+    HEAD
+    + """
+from pathlib import Path
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+libc.free(libc.malloc(16 << 20))  # glibc draws its conclusions
+before = resident()
+large = []
+for number in range(200):
+    large.append(libc.malloc(400_000))
+    ctypes.memset(large[-1], 1, 400_000)
+    ctypes.memset(libc.malloc(2_000), 1, 2_000)  # stays
+for block in large: libc.free(block)
+print((resident() - before) >> 20)
+"""
+)
+
+
+COLLECTIONS = """
+import gc, sys
+import cuzk_engine.daemon.supervisor  # as much as a process has
+from cuzk_engine.daemon import footprint
+gc.collect()
+if sys.argv[1:] == ["frozen"]:
+    footprint.freeze_collector()
+before = gc.get_stats()[2]["collections"]
+for number in range(1_000_000):
+    cycle = []
+    cycle.append(cycle)
+print(gc.get_stats()[2]["collections"] - before)
+"""
+
+
+def output(program: str, *arguments: str) -> str:
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+
+
+def run(program: str, values: Mapping[footprint.Parameter, int]) -> str:
+    return output(program, *(f"{parameter.name}={value}" for parameter, value in values.items()))
+
+
+@glibc
+@pytest.mark.parametrize("values", [footprint.SUPERVISOR, footprint.DEVICE], ids=["supervisor", "device"])
+def test_threads_share_few_heaps(values: Mapping[footprint.Parameter, int]) -> None:
+    assert run(THREADS, {}).count("<heap nr=") > 4
+    assert run(THREADS, values).count("<heap nr=") <= 3  # one may be there before
+
+
+@glibc
+def test_large_blocks_of_the_supervisor_leave_no_holes_between_small_ones() -> None:
+    """80 MB for a moment, with 0.4 MB between them that stay."""
+    assert int(run(HOLES, {})) > 50
+    assert int(run(HOLES, footprint.SUPERVISOR)) < 5
+
+
+def test_cycles_are_collected_however_much_there_was_at_the_start() -> None:
+    assert int(output(COLLECTIONS, "free")) == 0
+    assert int(output(COLLECTIONS, "frozen")) > 0
