@@ -232,6 +232,43 @@ int cuzk_r1cs_columns(int curve, const void *section, uint64_t bytes, uint64_t c
 int cuzk_r1cs_coefficients(int curve, const void *section, uint64_t bytes, uint64_t constraints, uint64_t *offset,
                            uint64_t *row, void *entries, uint64_t capacity, uint64_t *count, cuzk_call *call);
 
+/* ---- launches on a GPU, written down once and replayed ---- */
+typedef enum { CUZK_LAUNCH = 0, CUZK_RECORD = 1, CUZK_WAIT = 2, CUZK_ZERO = 3, CUZK_COPY = 4 } cuzk_operation_kind;
+#define CUZK_CONSTANT 0xffffffffu
+/* `value` where base is CUZK_CONSTANT, else that much more than the base of this number: an address (8 bytes) or a number
+ * (4 bytes). */
+typedef struct {
+  uint64_t value;
+  uint32_t base, size;
+} cuzk_argument;
+/* On a stream: a kernel (object: its function) with arguments; an event (object) recorded or waited for; `bytes` zeroed
+ * (1 argument) or copied on the device (2: target, source). */
+typedef struct {
+  uint32_t kind, stream, object, first_argument, argument_count, shared_bytes, grid[3], block[3];
+  uint64_t bytes;
+} cuzk_operation;
+typedef struct {
+  const cuzk_operation *operations;
+  const cuzk_argument *arguments;
+  const uint64_t *functions; /* CUfunction */
+  uint64_t operation_count, argument_count, function_count;
+} cuzk_script;
+/* What a script is replayed with: handles and addresses of the driver. Stream 0 is the default stream. */
+typedef struct {
+  uint64_t context; /* made the calling thread's current one */
+  const uint64_t *streams, *events, *bases;
+  uint32_t stream_count, event_count, base_count;
+} cuzk_replay_values;
+/* cuCtxSetCurrent, cuLaunchKernel, cuEventRecord, cuStreamWaitEvent, cuMemsetD8Async, cuMemcpyDtoDAsync_v2. */
+typedef struct {
+  const void *set_context, *launch_kernel, *record_event, *wait_event, *fill, *copy;
+} cuzk_driver;
+/* Enqueues a script's operations in their order; everything is checked before the first one. CUZK_E_DATA where the
+ * driver refuses: its CUresult in *code, and the number of the operation (their count: the context). What was enqueued
+ * before stays so. */
+int cuzk_replay(const cuzk_driver *driver, const cuzk_script *script, const cuzk_replay_values *values, int *code,
+                uint64_t *failed);
+
 #if defined(__GNUC__)
 #pragma GCC visibility pop
 #endif

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from contextlib import ExitStack
 from typing import Any
@@ -13,13 +12,10 @@ from cupy.cuda import runtime
 from cuzk_engine.devices.base import Msm, Owner
 from cuzk_engine.devices.cuda import need
 from cuzk_engine.devices.cuda.loader import Loader
-from cuzk_engine.devices.cuda.memory import Arena, CudaBuffer, Guard, Memory
+from cuzk_engine.devices.cuda.memory import CudaBuffer, Guard, Memory
 from cuzk_engine.devices.cuda.operations import Operations
 from cuzk_engine.devices.cuda.slots import Place, Slot, Slots
-from cuzk_engine.devices.cuda.timeline import CudaEvent, Timeline, msm_spans
-from cuzk_engine.events import Lane
-
-log = logging.getLogger(__name__)
+from cuzk_engine.devices.cuda.timeline import CudaEvent, Timeline
 
 
 class MsmLauncher:
@@ -48,42 +44,39 @@ class MsmLauncher:
         owner: Owner,
         after: CudaEvent | None,
     ) -> CudaEvent:
-        curve, group, n = operation.curve, operation.group, operation.n
+        curve, group = operation.curve, operation.group
         with self._guard(), self._slots.next() as (slot, place), ExitStack() as stack:
-            points = stack.enter_context(self._loader.points(operation, sent, slot, owner)) if n else None
+            points = stack.enter_context(self._loader.points(operation, sent, slot, owner)) if operation.n else None
             count = 0 if points is None else points.count
             picked = points is not None and points.pick
             nbytes = need.msm_arena_bytes(curve, group, count, self._budget, picked=picked) if count else 0
             form = need.msm_form(curve, group, count, self._budget)
             stack.enter_context(self._launching)
             scratch = slot.scratch(nbytes, owner)
-            arena = Arena(self._memory, scratch, place.stream)
             reads = [scalars, *([] if points is None else [points.block])]
-            marks: list[tuple[str, Any]] = []
+            (begin,) = self._timeline.events.take(1)
             try:
-                with place.stream, cupy.cuda.using_allocator(arena.allocate):
-                    begin = _begin(slot, place, after, [*reads, scratch], result)
-                    operations.msm(operation, points, scalars, result, marks, form, place.streams)
+                with place.stream:
+                    _begin(slot, place, after, [*reads, scratch], result, begin)
+                    marks = operations.msm(
+                        operation, points, scalars, result, scratch, form, place.streams, self._timeline.events.take
+                    )
                     end = place.stream.record(cupy.cuda.Event(block=True))
             except BaseException:
                 runtime.deviceSynchronize()  # what was launched may be on any of the place's streams
                 raise
-            finally:
-                for buffer in arena.besides:
-                    slot.keep(buffer)
             slot.ended(place.stream, end)
             for buffer in reads:
                 buffer.was_read(place.stream, end)
             result.was_written(end)
-            for start, stop, kind in msm_spans(begin, marks, end):
-                self._timeline.add(start, stop, Lane.COMPUTE, kind, owner)
-            if arena.overflow:
-                log.info("an MSM of %d points took %d bytes beyond its plan", n, arena.overflow)
+            self._timeline.add_sum(begin, marks, end, owner)
         return CudaEvent(end, self._timeline, self._guard, over=self._slots.reap)
 
 
-def _begin(slot: Slot, place: Place, after: CudaEvent | None, reads: list[CudaBuffer], result: CudaBuffer) -> Any:
-    """The event before the first kernel, behind what has to be there."""
+def _begin(
+    slot: Slot, place: Place, after: CudaEvent | None, reads: list[CudaBuffer], result: CudaBuffer, begin: Any
+) -> None:
+    """Records the event before the first kernel, behind what has to be there."""
     stream = place.stream
     for event in (slot.last, None if after is None else after.event):
         if event is not None:
@@ -91,4 +84,4 @@ def _begin(slot: Slot, place: Place, after: CudaEvent | None, reads: list[CudaBu
     for buffer in reads:
         buffer.before_read(stream)
     result.before_write(stream)
-    return stream.record(cupy.cuda.Event())
+    stream.record(begin)

@@ -195,33 +195,6 @@ class CudaBuffer(GrantedBuffer):
             self._memory.ledger.give_back(self._grant)
 
 
-class Arena:
-    """CuPy's allocator for one operation: hands out one block, front to back, and takes nothing back, so that arrays
-    may be used on several streams. What does not fit is taken from the ledger besides, in ``besides``."""
-
-    def __init__(self, memory: Memory, block: CudaBuffer, stream: Any) -> None:
-        self._memory, self._block, self._stream = memory, block, stream
-        self.besides: list[CudaBuffer] = []
-        self.used = 0
-
-    @property
-    def overflow(self) -> int:
-        """Bytes beyond the block: zero, where the plan is true."""
-        return sum(buffer.nbytes for buffer in self.besides)
-
-    def allocate(self, nbytes: int) -> Any:
-        """A MemoryPointer of at least ``nbytes``."""
-        size = aligned_size(nbytes)
-        block, offset = self._block, self.used
-        if offset + size > block.nbytes:
-            block, offset = self._memory.scratch(size, block.purpose, block.owner, self._stream), 0
-            self.besides.append(block)
-        else:
-            self.used += size
-        memory = cupy.cuda.UnownedMemory(block.address, block.nbytes, None, self._memory.number)
-        return cupy.cuda.MemoryPointer(memory, offset)
-
-
 class _Temporary:
     """Frees a buffer when the last array over it goes, which is while the device is open."""
 

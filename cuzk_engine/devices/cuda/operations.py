@@ -21,9 +21,10 @@ from cuzk_engine.devices.cuda.memory import CudaBuffer
 from cuzk_engine.devices.cuda.module import Kernels
 from cuzk_engine.devices.cuda.msm import Msm as MsmKernels
 from cuzk_engine.devices.cuda.msm import Streams
+from cuzk_engine.devices.cuda.msm_script import Base, Variant
 from cuzk_engine.devices.cuda.need import FR_BYTES, point_bytes
 from cuzk_engine.devices.cuda.ntt import Ntt, coset_shift, to_limbs
-from cuzk_engine.devices.cuda.shape import Shape, table_rows
+from cuzk_engine.devices.cuda.shape import Shape, aligned_size, table_rows
 from cuzk_engine.devices.cuda.vectors import Matrices, Sections, Vectors
 
 _FACTORS: Final = 64  # pairs that are kept
@@ -161,32 +162,34 @@ class Operations:
         points: Points | None,
         scalars: CudaBuffer,
         result: CudaBuffer,
-        marks: list[tuple[str, Any]],
+        scratch: CudaBuffer,
         form: Shape,
         streams: Streams,
-    ) -> None:
-        curve, n, first = operation.curve, operation.n, operation.offset
+        events: Callable[[int], list[Any]],
+    ) -> list[tuple[str, Any]]:
+        """``scratch``: as much as the plan says; ``events`` gives so many that can be timed. Returns the phases' names
+        with events at their ends."""
+        curve, group = operation.curve, operation.group
+        stream = cupy.cuda.get_current_stream()
         if points is None or points.count == 0:
-            runtime.memsetAsync(result.address, 0, point_bytes(curve, operation.group), _stream())
-            return
-        length = scalars.nbytes // FR_BYTES
-        reversed_bits = length.bit_length() - 1 if scalars.is_reversed else 0
-        if scalars.is_reversed and length != 1 << reversed_bits:
-            raise ValueError(f"{length} scalars in bit-reversed order")
-        if scalars.pending != 1:
-            raise ValueError("scalars that lack a factor")
-        kernels = self.msm_kernels(curve, operation.group)
-        if points.pick:
-            there = points.array if points.travel else None
-            whole = scalars.array((length, 4), np.uint64)
-            view = self.vectors(curve).gather(whole, points.count, points.index, first, reversed_bits, there)
-            reversed_bits = 0
-        elif reversed_bits and n != length:
-            raise ValueError("part of a vector in bit-reversed order")
-        else:
-            view = scalars.array((n, 4), np.uint64, first * FR_BYTES)
-        total = kernels.run(points.array, view, form, reversed_bits, marks, streams)
-        kernels.write_affine(total, result.array((point_bytes(curve, operation.group),), np.uint8))
+            runtime.memsetAsync(result.address, 0, point_bytes(curve, group), stream.ptr)
+            return []
+        kernels = self.msm_kernels(curve, group)
+        tape = kernels.tape(_variant(operation, points, scalars, form))
+        total = tape.scratch_bytes
+        if total + aligned_size(kernels.sum_bytes) > scratch.nbytes:
+            raise MemoryError(f"an MSM takes more than {total} bytes, its plan is {scratch.nbytes}")
+        first = 0 if points.pick else operation.offset * FR_BYTES
+        bases = {
+            Base.SCRATCH: scratch.address,
+            Base.SUM: scratch.address + total,
+            Base.POINTS: points.block.address,
+            Base.SCALARS: scalars.address + first,
+            Base.RESULT: result.address,
+            Base.INDEX: points.block.address + points.count * point_bytes(curve, group),
+            Base.FIRST: operation.offset,
+        }
+        return kernels.play(tape, stream, streams, events(len(tape.marks)), bases)
 
     # ---- rows ----
 
@@ -218,5 +221,18 @@ def _transform(table: CudaBuffer) -> Ntt:
     return table.table
 
 
-def _stream() -> int:
-    return int(cupy.cuda.get_current_stream().ptr)
+def _variant(operation: Msm, points: Points, scalars: CudaBuffer, form: Shape) -> Variant:
+    """Raises ValueError for scalars that are not as the kernels take them."""
+    n, length = operation.n, scalars.nbytes // FR_BYTES
+    if operation.offset + n > length:
+        raise ValueError(f"{n} scalars from number {operation.offset} on in a buffer of {length}")
+    reversed_bits = length.bit_length() - 1 if scalars.is_reversed else 0
+    if scalars.is_reversed and length != 1 << reversed_bits:
+        raise ValueError(f"{length} scalars in bit-reversed order")
+    if scalars.pending != 1:
+        raise ValueError("scalars that lack a factor")
+    if points.pick:
+        return Variant(form, reversed_bits, length, points.index is not None, points.travel)
+    if reversed_bits and n != length:
+        raise ValueError("part of a vector in bit-reversed order")
+    return Variant(form, reversed_bits)

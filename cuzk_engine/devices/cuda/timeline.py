@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,16 +18,39 @@ _CALIBRATION_LIFE_NS: Final = 10_000_000_000  # elapsed times are 32-bit floats:
 _TRIES: Final = 3
 
 
+class Events:
+    """Events that can be timed, to be used again: making one takes as long as a launch."""
+
+    def __init__(self) -> None:
+        self._free: list[Any] = []
+
+    def take(self, count: int) -> list[Any]:
+        found: list[Any] = []
+        while len(found) < count:
+            try:
+                found.append(self._free.pop())  # another thread may have been faster
+            except IndexError:
+                found.append(cupy.cuda.Event())
+        return found
+
+    def give_back(self, events: Sequence[Any]) -> None:
+        """Nobody reads their times or waits for them any more."""
+        self._free += events
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class _Pending:
-    begin: Any
-    end: Any
+    """Times from one event to another, each with a kind, which are known once those of ``until`` are over. ``kept``:
+    what must live until then; ``lent``: events to be used again then."""
+
+    times: Sequence[tuple[Any, Any, str]]
+    until: tuple[Any, ...]
     lane: Lane
-    kind: str
     owner: Owner
-    nbytes: int
-    pinned: bool | None
-    kept: object  # what must live until the work is done
+    nbytes: int = 0
+    pinned: bool | None = None
+    kept: object = None
+    lent: Sequence[Any] = ()
 
 
 class Timeline:
@@ -35,6 +58,7 @@ class Timeline:
 
     def __init__(self, device: str, sink: EventSink | None) -> None:
         self._device, self._sink = device, sink
+        self.events = Events()
         self._lock = threading.Lock()
         self._pending: list[_Pending] = []
         self._stream = cupy.cuda.Stream(non_blocking=True)
@@ -72,8 +96,21 @@ class Timeline:
         """The time from one recorded event to another is a span, once both are over."""
         if self._sink is None and kept is None:
             return
+        # They may lie on two streams: the end can come before the begin.
+        pending = _Pending([(begin, end, kind)], (end, begin), lane, owner, nbytes, pinned, kept)
         with self._lock:
-            self._pending.append(_Pending(begin, end, lane, kind, owner, nbytes, pinned, kept))
+            self._pending.append(pending)
+
+    def add_sum(self, begin: Any, marks: list[tuple[str, Any]], end: Any, owner: Owner) -> None:
+        """The spans of an MSM from what `Msm.play` returned. ``end`` comes after all of the others, which are from
+        ``events`` and go back there."""
+        lent = [begin, *(event for _, event in marks)]
+        if self._sink is None:
+            self.events.give_back(lent)
+            return
+        pending = _Pending(msm_spans(begin, marks, end), (end,), Lane.COMPUTE, owner, lent=lent)
+        with self._lock:
+            self._pending.append(pending)
 
     def collect(self) -> None:
         """Emits the spans that are over."""
@@ -82,27 +119,31 @@ class Timeline:
             over: list[_Pending] = []
             left: list[_Pending] = []
             for one in self._pending:
-                # They may lie on two streams: the end can come before the begin.
-                (over if one.end.done and one.begin.done else left).append(one)
+                (over if all(event.done for event in one.until) else left).append(one)
             if not over:
                 return
             self._pending = left
             if time.monotonic_ns() - self._base_ns > _CALIBRATION_LIFE_NS:
                 self._calibrate()
             if self._sink is not None:
-                spans = [self._span(span) for span in over]
+                spans = [span for one in over for span in self._spans(one)]
+            for one in over:
+                self.events.give_back(one.lent)
         for span in spans:
             assert self._sink is not None
             self._sink(span)
 
-    def _span(self, span: _Pending) -> Span:
-        end = self.nanoseconds(span.end)
-        begin = min(self.nanoseconds(span.begin), end)
-        owner = span.owner
-        return Span(
-            begin, end, self._device, span.lane, span.kind, owner.job, owner.partition, owner.worker,
-            span.nbytes, span.pinned,
-        )  # fmt: skip
+    def _spans(self, pending: _Pending) -> Iterator[Span]:
+        events = {id(event): event for begin, end, _ in pending.times for event in (begin, end)}
+        at = {key: self.nanoseconds(event) for key, event in events.items()}
+        owner = pending.owner
+        for first, last, kind in pending.times:
+            end = at[id(last)]
+            begin = min(at[id(first)], end)
+            yield Span(
+                begin, end, self._device, pending.lane, kind, owner.job, owner.partition, owner.worker,
+                pending.nbytes, pending.pinned,
+            )  # fmt: skip
 
     def clear(self) -> None:
         """Forgets what is pending: the device is gone."""
@@ -153,12 +194,12 @@ PHASES: Final = {
 }
 
 
-def msm_spans(begin: Any, marks: list[tuple[str, Any]], end: Any) -> list[tuple[Any, Any, Kind]]:
-    """(begin, end, kind) of an MSM's phases from the events that ``Msm.run`` left at their ends.
+def msm_spans(begin: Any, marks: list[tuple[str, Any]], end: Any) -> list[tuple[Any, Any, str]]:
+    """(begin, end, kind) of an MSM's phases from the events that ``Msm.play`` left at their ends.
 
     The parts' sorts follow each other, and so do their accumulations; a part's reduction follows its accumulation.
     ``end``: after the affine form, which counts as reduction."""
-    spans: list[tuple[Any, Any, Kind]] = []
+    spans: list[tuple[Any, Any, str]] = []
     last_of: dict[str, Any] = {}
     before = begin
     for phase, event in marks:

@@ -33,9 +33,9 @@ _DEPENDENT = (
     "msm",
     "ntt",
     "operations",
+    "replay",
     "slots",
     "timeline",
-    "tree",
     "vectors",
 )
 
@@ -95,8 +95,16 @@ class CpuOperations:
         self._put(work, (b, c), (a,))
 
     def msm(
-        self, operation: Any, points: Any, scalars: Any, result: Any, marks: list[Any], form: Any, streams: Any
-    ) -> None:
+        self,
+        operation: Any,
+        points: Any,
+        scalars: Any,
+        result: Any,
+        scratch: Any,
+        form: Any,
+        streams: Any,
+        events: Any,
+    ) -> list[tuple[str, Any]]:
         curve, group = operation.curve, Group(operation.group)
         size = curve.g2_bytes if group is Group.G2 else curve.g1_bytes
         view = scalars.array((operation.n, 32), np.uint8, 32 * operation.offset)
@@ -105,7 +113,6 @@ class CpuOperations:
         reads = [scalars]
         if n:
             reads.append(points.block)
-            self._scratch(512)
 
         def work() -> None:
             chosen = view if not n or points.index is None else view[points.index]
@@ -117,10 +124,10 @@ class CpuOperations:
             self._library.msm(curve, group, table.reshape(n, size), values, n, sums, scratch, nbytes, self._call(1))
             out[:] = sums
 
-        self._put(work, reads, (result,))
+        self._put(work, reads, (result, scratch) if n else (result,))
         assert form.n == n
-        marks.append(("sort", streams.front.record()))
-        marks.append(("accumulate", streams.front.record()))
+        sorted_, filled = events(2)
+        return [("sort", streams.front.record(sorted_)), ("accumulate", streams.front.record(filled))]
 
     def prepare_matrices(self, curve: Any, parts: Any, n: int, domain: int, n_vars: int, allocate: Any) -> Any:
         section = np.empty((n, 44), np.uint8)

@@ -1,0 +1,134 @@
+"""The native library's replay of recorded launches: CUDA's driver is called by it, without the interpreter lock.
+
+Methods of ``native.NativeLibrary``. Handles and addresses are the driver's; nothing here knows CUDA.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from ctypes import c_int, c_uint32, c_uint64, c_void_p
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cuzk_engine.native_call import NativeCalls, Signatures
+
+CONSTANT: Final = 0xFFFFFFFF
+"""The base of an argument that is a number."""
+
+ARGUMENT: Final = np.dtype([("value", "<u8"), ("base", "<u4"), ("size", "<u4")])
+OPERATION: Final = np.dtype(
+    [
+        ("kind", "<u4"),
+        ("stream", "<u4"),
+        ("object", "<u4"),
+        ("first_argument", "<u4"),
+        ("argument_count", "<u4"),
+        ("shared_bytes", "<u4"),
+        ("grid", "<u4", 3),
+        ("block", "<u4", 3),
+        ("bytes", "<u8"),
+    ]
+)
+
+
+class OperationKind(IntEnum):
+    LAUNCH = 0
+    RECORD = 1
+    WAIT = 2
+    ZERO = 3
+    COPY = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayFault:
+    """What the driver refused: its code, and the number of the operation (their count: to make the context current)."""
+
+    code: int
+    operation: int
+
+
+class Driver(ctypes.Structure):
+    """Addresses of the driver's functions."""
+
+    _fields_ = tuple(
+        (name, c_void_p) for name in ("set_context", "launch_kernel", "record_event", "wait_event", "fill", "copy")
+    )
+
+
+class _Script(ctypes.Structure):
+    _fields_ = (
+        ("operations", c_void_p),
+        ("arguments", c_void_p),
+        ("functions", c_void_p),
+        ("operation_count", c_uint64),
+        ("argument_count", c_uint64),
+        ("function_count", c_uint64),
+    )
+
+
+class _Values(ctypes.Structure):
+    _fields_ = (
+        ("context", c_uint64),
+        ("streams", c_void_p),
+        ("events", c_void_p),
+        ("bases", c_void_p),
+        ("stream_count", c_uint32),
+        ("event_count", c_uint32),
+        ("base_count", c_uint32),
+    )
+
+
+class PackedScript:
+    """Operations (OPERATION), their arguments (ARGUMENT) and the functions' handles (uint64), as the library wants
+    them."""
+
+    def __init__(
+        self, operations: npt.NDArray[Any], arguments: npt.NDArray[Any], functions: npt.NDArray[np.uint64]
+    ) -> None:
+        wanted = (OPERATION, ARGUMENT, np.dtype(np.uint64))
+        self.arrays = operations, arguments, functions
+        if any(array.dtype != dtype or array.ndim != 1 for array, dtype in zip(self.arrays, wanted, strict=True)):
+            raise ValueError("a script's arrays are operations, arguments and functions")
+        if not all(array.flags.c_contiguous for array in self.arrays):
+            raise ValueError("the library needs contiguous arrays")
+        pointers, counts = [a.ctypes.data for a in self.arrays], [len(a) for a in self.arrays]
+        self.structure = _Script(*pointers, *counts)
+
+
+class ReplayFunctions(NativeCalls):
+    """The part of ``native.NativeLibrary`` that this module describes."""
+
+    def replay(
+        self,
+        driver: Driver,
+        script: PackedScript,
+        context: int,
+        streams: Sequence[int],
+        events: Sequence[int],
+        bases: Sequence[int],
+    ) -> ReplayFault | None:
+        """Enqueues all operations on these streams, with these events and addresses; what the driver refused, None
+        where it refused nothing."""
+        counts = len(streams), len(events), len(bases)
+        numbers = (c_uint64 * sum(counts))(*streams, *events, *bases)
+        at = ctypes.addressof(numbers)
+        values = _Values(context, at, at + 8 * counts[0], at + 8 * (counts[0] + counts[1]), *counts)
+        code, failed = c_int(), c_uint64()
+        fine = self._run(
+            "replay",
+            ctypes.byref(driver),
+            ctypes.byref(script.structure),
+            ctypes.byref(values),
+            ctypes.byref(code),
+            ctypes.byref(failed),
+        )
+        return None if fine else ReplayFault(code.value, failed.value)
+
+
+_P = c_void_p
+REPLAY_SIGNATURES: Final[Signatures] = {"replay": (c_int, (_P, _P, _P, _P, _P))}
