@@ -18,8 +18,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from cuzk_engine.curves import BLS12_381, BN254, Curve
 from cuzk_engine.devices.cuda import fields, msm, ntt, programs
-from cuzk_engine.devices.cuda.compiler import Program
 from cuzk_engine.devices.cuda.module import Kernels
+from cuzk_engine.devices.cuda.msm_script import Base, record_msm
+from cuzk_engine.devices.cuda.script import Copy, Launch, Ref, Zero
 from tests.gpu import curve_reference as reference
 
 
@@ -128,41 +129,42 @@ def skewed_scalars(curve: Curve, n: int, kind: str) -> Any:
     return scalars
 
 
-class TracedKernels(Kernels):
-    """Keeps an event before and after each launch while it is ``tracing``."""
+def kernel_times(kernels: Kernels, summer: msm.Msm, points: Any, scalars: Any, form: msm.Shape) -> dict[str, float]:
+    """Milliseconds by kernel of an MSM whose launches come one after another on one stream."""
+    script = record_msm(summer.curve, summer.group, summer.names, msm.Variant(form, affine=False))
+    out, block = (cupy.empty(n, np.uint8) for n in (summer.sum_bytes, script.scratch_bytes))
+    bases = {Base.SCRATCH: block, Base.SUM: out, Base.POINTS: points, Base.SCALARS: scalars}
 
-    def __init__(self, cache: Path | None) -> None:
-        super().__init__(cache)
-        self.tracing = False
-        self.spans: list[tuple[str, Any, Any]] = []
+    def address(ref: Ref) -> Any:
+        return np.uint64(bases[Base(ref.base)].data.ptr + ref.offset)
 
-    def launch(self, program: Program, name: str, *arguments: Any, **options: Any) -> None:
-        if not self.tracing:
-            super().launch(program, name, *arguments, **options)
-            return
-        start, stop = cupy.cuda.Event(), cupy.cuda.Event()
-        start.record()
-        super().launch(program, name, *arguments, **options)
-        stop.record()
-        gathers = " (first)" if "-DCUZK_FIRST=1" in program.options else ""
-        self.spans.append((name + gathers, start, stop))
-
-    def times(self) -> dict[str, float]:
-        """Milliseconds by kernel; ends the tracing."""
-        self.tracing = False
-        cupy.cuda.Device().synchronize()
-        found: dict[str, float] = {}
-        for name, start, stop in self.spans:
-            found[name] = found.get(name, 0) + cupy.cuda.get_elapsed_time(start, stop)
-        self.spans = []
-        return found
+    stream, spans = cupy.cuda.get_current_stream().ptr, []
+    for one in script.operations:
+        if isinstance(one, Zero):
+            cupy.cuda.runtime.memsetAsync(int(address(one.target)), 0, one.target.nbytes, stream)
+        elif isinstance(one, Copy):
+            target, source = int(address(one.target)), int(address(one.source))
+            cupy.cuda.runtime.memcpyAsync(target, source, one.target.nbytes, 3, stream)
+        elif isinstance(one, Launch):
+            arguments = tuple(address(a) if isinstance(a, Ref) else a for a in one.arguments)
+            start, stop = cupy.cuda.Event(), cupy.cuda.Event()
+            start.record()
+            kernels.launch(one.program, one.name, one.grid, one.block, arguments, one.shared)
+            stop.record()
+            gathers = " (first)" if "-DCUZK_FIRST=1" in one.program.options else ""
+            spans.append((one.name + gathers, start, stop))
+    cupy.cuda.Device().synchronize()
+    found: dict[str, float] = {}
+    for name, start, stop in spans:
+        found[name] = found.get(name, 0) + cupy.cuda.get_elapsed_time(start, stop)
+    return found
 
 
 Case = tuple[Curve, int, tuple[int, ...]]
 KINDS = ("uniform", "80 % 0 or 1", "all equal", "powers of two")
 
 
-def bench_msm(kernels: TracedKernels, cases: tuple[Case, ...], compare: bool = False, skewed: int = 22) -> None:
+def bench_msm(kernels: Kernels, cases: tuple[Case, ...], compare: bool = False, skewed: int = 22) -> None:
     """Milliseconds with points and scalars on the device, result (XYZZ) on the device; results checked. ``compare``:
     scalars as they are, their halves, the other method, other numbers of parts, and the kernels' times where nothing
     runs beside them."""
@@ -202,9 +204,7 @@ def _forms(curve: Curve, n: int, group: int, compare: bool) -> list[msm.Shape]:
     return [whole, best, other]
 
 
-def _print_phases(
-    kernels: TracedKernels, summer: msm.Msm, points: Any, scalars: Any, form: msm.Shape, ms: float
-) -> None:
+def _print_phases(kernels: Kernels, summer: msm.Msm, points: Any, scalars: Any, form: msm.Shape, ms: float) -> None:
     other = [replace(form, parts=k) for k in (1, 2) if k != form.parts and k <= form.windows]
     free = cupy.cuda.runtime.memGetInfo()[0] + cupy.get_default_memory_pool().free_bytes()
     found = {form.parts: ms}
@@ -214,9 +214,7 @@ def _print_phases(
     print("    parts: " + ", ".join(f"{k}: {found[k]:.2f}" for k in sorted(found)))
     whole = replace(form, parts=1)
     if msm.scratch_bytes(whole, summer.sum_bytes) < 0.9 * free:
-        kernels.tracing = True
-        summer.run(points, scalars, whole)
-        times = kernels.times()
+        times = kernel_times(kernels, summer, points, scalars, whole)
         large = {name: t for name, t in times.items() if t >= 0.02 * ms}
         print("    " + ", ".join(f"{name} {t:.2f}" for name, t in large.items()), end="")
         print(f", others {sum(times.values()) - sum(large.values()):.2f}", flush=True)
@@ -226,7 +224,7 @@ def main() -> None:
     wanted = set(sys.argv[1:]) or {"ff", "ntt"}
     device = cupy.cuda.runtime.getDeviceProperties(0)
     print(f"{device['name'].decode()}, driver {cupy.cuda.runtime.driverGetVersion()}")
-    kernels = TracedKernels(Path("/tmp/cuzk-kernels"))
+    kernels = Kernels(Path("/tmp/cuzk-kernels"))
     if "ff" in wanted:
         bench_fields(kernels)
     if "ntt" in wanted:

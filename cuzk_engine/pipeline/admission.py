@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 from cuzk_engine.devices.base import Bytes, CancelToken, Device, Lease, Owner, Reservation, Turn
@@ -39,6 +40,7 @@ log = logging.getLogger(__name__)
 
 ENVIRONMENT: Final = "CUZK_TEST_NO_PLAN"
 _MEETING_SECONDS: Final = 2.0
+_PLANS: Final = 64  # that a gate remembers: a device's needs stay as they are
 
 Barrier = Callable[[Owner], None]
 """Called before a partition allocates on the device ahead of the lock."""
@@ -102,6 +104,8 @@ class Gate:
         self._tables = tables
         self._admission = admission
         self._told: set[tuple[Mode, Mode]] = set()
+        self._plan = lru_cache(_PLANS)(self._make_plan)
+        self._most = lru_cache(_PLANS)(self._make_most)
 
     @property
     def plans(self) -> bool:
@@ -141,10 +145,16 @@ class Gate:
 
     def plan(self, work: Work, mode: Mode) -> PartitionPlan:
         """The plan where nothing is on the device yet."""
-        return plan_partition(work, mode, self._device)
+        return self._plan(work, mode, frozenset())
 
     def most(self, work: Work, mode: Mode) -> int:
         """Bytes of one partition at the peak, the first one or a later one."""
+        return self._most(work, mode)
+
+    def _make_plan(self, work: Work, mode: Mode, there: frozenset[tuple[str, int]]) -> PartitionPlan:
+        return plan_partition(work, mode, self._device, dict(there))
+
+    def _make_most(self, work: Work, mode: Mode) -> int:
         return max(steady_plan(work, mode, self._device).peak, self.plan(work, mode).peak)
 
     def capacity(self) -> int:
@@ -194,7 +204,7 @@ class Gate:
         return None
 
     def _promise(self, stack: ExitStack, turn: Turn, work: Work, mode: Mode, there: There) -> Admitted | None:
-        plan = plan_partition(work, mode, self._device, there)
+        plan = self._plan(work, mode, frozenset(there.items()))
         reservation = turn.promise(*plan.reservation)
         return None if reservation is None else Admitted(mode, plan, stack.enter_context(reservation))
 

@@ -8,6 +8,7 @@ import random
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,9 +32,6 @@ from cuzk_engine.devices.base import (
 )
 from cuzk_engine.devices.cpu import CpuDevice
 from cuzk_engine.devices.cuda.device import CudaDevice
-from cuzk_engine.devices.cuda.memory import Arena
-from cuzk_engine.devices.cuda.msm import Msm as MsmKernels
-from cuzk_engine.devices.cuda.need import msm_arena_bytes, msm_form
 from cuzk_engine.errors import CuzkError, MemoryPlanError, OutOfDeviceMemoryError
 from cuzk_engine.events import Allocation, Event, Kind, Lane, Purpose, Span
 from cuzk_engine.formats.wtns import Witness
@@ -172,23 +170,26 @@ def test_points_at_infinity_are_left_out(
     assert cuda.memory().by_purpose.get("srs", 0) == count * (size + 4)
 
 
-@pytest.mark.parametrize("budget", [1 << 40, 1 << 29, 0])
-@pytest.mark.parametrize("group", [1, 2])
-@pytest.mark.parametrize("n", [1, 1000, 70_000, 1 << 20])
-def test_the_plan_of_an_msm_is_what_it_takes(cuda: CudaDevice, curve: Curve, group: int, n: int, budget: int) -> None:
-    size = curve.g2_bytes if group == 2 else curve.g1_bytes
-    form, planned = msm_form(curve, group, n, budget), msm_arena_bytes(curve, group, n, budget)
-    with cuda._guard():
-        kernels = MsmKernels(cuda._operations._kernels, curve, group)
-        points, scalars = cupy.zeros(n * size, np.uint8), cupy.zeros((n, 4), np.uint64)
-        cupy.cuda.Device().synchronize()
-        with cuda._memory.scratch(planned, Purpose.MSM, ME, cuda._compute) as block:
-            arena = Arena(cuda._memory, block, cuda._compute)
-            with cuda._compute, cupy.cuda.using_allocator(arena.allocate):
-                kernels.run(points, scalars, form)
-                cuda._compute.synchronize()
-            assert (arena.overflow, arena.used) == (0, planned)
-    cupy.get_default_memory_pool().free_all_blocks()
+@pytest.mark.parametrize("threads", [1, 2])
+def test_sums_from_other_threads(cuda: CudaDevice, cpu: CpuDevice, curve: Curve, threads: int) -> None:
+    """Which have no context of their own."""
+    n, size = 5000, curve.g1_bytes
+    points, scalars = small_points(curve, 1, n), random_scalars(curve, n, 4)
+    found: list[bytes] = []
+
+    def work(device: Device, times: int) -> None:
+        for _ in range(times):
+            with put(device, scalars, Purpose.WITNESS) as values, device.allocate(size, Purpose.RESULT, ME) as result:
+                device.launch(Msm(curve, 1, points, values, 0, n, result), ME, CancelToken()).wait()
+                found.append(device.download(result, size, Kind.DOWNLOAD_RESULT, ME))
+
+    workers = [threading.Thread(target=work, args=(cuda, 5)) for _ in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    work(cpu, 1)
+    assert found == [found[-1]] * (5 * threads + 1)
 
 
 @pytest.mark.parametrize("log_n", [1, 2, 3, 8, 11, 14])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import replace
 from typing import Any
@@ -11,10 +12,11 @@ import numpy as np
 import pytest
 
 from cuzk_engine.curves import Curve
-from cuzk_engine.devices.cuda import msm
+from cuzk_engine.devices.cuda import faults, msm, msm_script
 from cuzk_engine.devices.cuda.module import Kernels
 from cuzk_engine.devices.cuda.ntt import to_limbs
-from cuzk_engine.devices.cuda.shape import Method, part_bytes, scratch_bytes
+from cuzk_engine.devices.cuda.shape import Method, aligned_size, scratch_bytes
+from cuzk_engine.errors import DeviceFaultError
 from tests.gpu import curve_reference as reference
 
 _LAMBDA = {
@@ -79,7 +81,8 @@ def test_images_are_multiples(summer: msm.Msm) -> None:
     curve, factors = summer.curve, [1, 2, 3, 0]
     points = points_of(summer, factors)
     images = cupy.empty(len(factors) * summer.coordinate_bytes, dtype=np.uint8)
-    summer.images(points, cut(summer, len(factors)), images)
+    arguments = (points, np.uint64(len(factors)), images)
+    summer._kernels.launch(summer.names.images, "msm_images", 1, 256, arguments)
     size = summer.coordinate_bytes
     table = points.reshape(len(factors), 2 * size)
     table[:, :size] = images.reshape(len(factors), size)
@@ -150,34 +153,17 @@ def test_long_tasks(summer: msm.Msm, method: Method, longest: int) -> None:
     check(summer, scalars, factors, cut(summer, n, method, 8, longest))
 
 
-def test_parts_take_what_was_planned(summer: msm.Msm, method: Method, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_take_what_was_planned(summer: msm.Msm, method: Method) -> None:
     """Windows in parts, down to one at a time where the memory is small: the same sum, in exactly the planned bytes."""
-    made: list[Any] = []
-
-    class Recorded(msm._WorkSet):
-        def __init__(self, nbytes: int) -> None:
-            super().__init__(nbytes)
-            self.nbytes = nbytes
-            made.append(self)
-
-        most = 0
-
-        def allocate(self, nbytes: int) -> Any:
-            found = super().allocate(nbytes)
-            self.most = max(self.most, self.used)
-            return found
-
-    monkeypatch.setattr(msm, "_WorkSet", Recorded)
     source = random.Random(5)
     r, n = summer.curve.r, 3000
     scalars, factors = ([source.randrange(r) for _ in range(n)] for _ in range(2))
     whole = cut(summer, n, method)
     for parts in (1, 2, 3, whole.windows):
-        del made[:]
         form = replace(whole, parts=parts)
         check(summer, scalars, factors, form)
-        assert len(made) == min(parts, 2)
-        assert made[0].most == made[0].nbytes == part_bytes(form, summer.sum_bytes)
+        tape = summer.tape(msm.Variant(form, affine=False))
+        assert tape.scratch_bytes + aligned_size(summer.sum_bytes) == scratch_bytes(form, summer.sum_bytes)
     budget = scratch_bytes(whole, summer.sum_bytes) * 3 // 4
     small = cut(summer, n, method, budget=budget)
     assert scratch_bytes(small, summer.sum_bytes) <= budget
@@ -195,6 +181,33 @@ def test_one_run_after_another(summer: msm.Msm, method: Method) -> None:
     totals = [summer.run(points, scalars, form) for scalars in arrays]
     for scalars, total in zip(several, totals, strict=True):
         assert summer.to_affine(total) == expected(summer, sum(s * f for s, f in zip(scalars, factors, strict=True)))
+
+
+def test_phases_are_marked(summer: msm.Msm) -> None:
+    """In the order of time, each at the end of its phase, also when the events are those of the run before."""
+    n, form = 3000, replace(cut(summer, 3000), parts=3)
+    points, scalars = points_of(summer, list(range(n))), cupy.asarray(to_limbs(list(range(n))))
+    for _ in range(2):
+        marks: list[tuple[str, Any]] = []
+        begin = cupy.cuda.get_current_stream().record()
+        total = summer.run(points, scalars, form, marks=marks)
+        assert summer.to_affine(total) == expected(summer, sum(k * k for k in range(n)))
+        assert [name for name, _ in marks] == ["sort", "accumulate", "reduce", "total"] * 3
+        times = [cupy.cuda.get_elapsed_time(begin, event) for _, event in marks]
+        assert all(0 < a <= b for part in range(3) for a, b in itertools.pairwise(times[4 * part : 4 * part + 4]))
+
+
+def test_a_refusal_of_the_driver(summer: msm.Msm) -> None:
+    """It has the driver's number, as CuPy's errors have."""
+    variant = msm.Variant(cut(summer, 100), affine=False)
+    tape = summer._player.tape(msm_script.record_msm(summer.curve, summer.group, summer.names, variant))
+    tape.packed.arrays[0]["block"] = 4096
+    bases = dict.fromkeys(msm_script.Base, 1 << 40)
+    events = [cupy.cuda.Event() for _ in tape.marks]
+    with pytest.raises(RuntimeError) as caught:
+        summer.play(tape, cupy.cuda.get_current_stream(), msm.Streams(), events, bases)
+    assert faults.status_of(caught.value) == 1
+    assert type(faults.translate("cuda:0", caught.value)) is DeviceFaultError
 
 
 @pytest.mark.parametrize("halves", [1, 2])

@@ -5,15 +5,20 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import cupy
 import numpy as np
 import pytest
 
 from cuzk_engine.curves import Curve
-from cuzk_engine.devices.cuda import ntt, vectors
+from cuzk_engine.devices.cuda import ntt, programs, vectors
 from cuzk_engine.devices.cuda.module import Kernels
+from cuzk_engine.devices.cuda.msm_script import Base
 from cuzk_engine.devices.cuda.need import matrices_bytes
+from cuzk_engine.devices.cuda.phases import Phases
+from cuzk_engine.devices.cuda.replay import Player
+from cuzk_engine.devices.cuda.script import Given, Recorder, Ref
 from tests.gpu.test_fields import from_limbs
 from tests.gpu.test_ntt import evaluate, reordered
 
@@ -110,20 +115,45 @@ def test_quotient_scalars(kernels: Kernels, curve: Curve, log_n: int, reversed_o
     assert got == turn(expected)
 
 
+def picked(
+    kernels: Kernels,
+    curve: Curve,
+    scalars: Any,
+    count: int,
+    first: int,
+    bits: int,
+    index: Any = None,
+    there: Any = None,
+) -> Any:
+    """What an MSM of ``count`` points sums."""
+    recorder = Recorder(Base.SCRATCH)
+    phases = Phases(recorder, curve, 1, programs.msm(curve, 1))
+    arrays = {Base.SCALARS: scalars, Base.INDEX: index, Base.POINTS: there}
+    refs = {base: None if x is None else Ref(base, 0, x.nbytes) for base, x in arrays.items()}
+    whole = Ref(Base.SCALARS, 0, scalars.nbytes)
+    with recorder.on(0), recorder.using(recorder.region(count * 32)):
+        phases.pick(whole, refs[Base.INDEX], Given(Base.FIRST), bits, refs[Base.POINTS], count)
+    player, out = Player(kernels), cupy.empty((count, 4), np.uint64)
+    addresses = {base: 0 if x is None else x.data.ptr for base, x in arrays.items()}
+    bases = {**addresses, Base.SCRATCH: out.data.ptr, Base.FIRST: first}
+    stream = cupy.cuda.get_current_stream().ptr
+    player.play(player.tape(recorder.script()), [stream], [], [bases.get(base, 0) for base in Base])
+    return out
+
+
 @pytest.mark.parametrize("bits", [0, 10])
-def test_gather(kernels: Kernels, curve: Curve, bits: int) -> None:
+def test_scalars_are_picked(kernels: Kernels, curve: Curve, bits: int) -> None:
     source = np.random.default_rng(3)
     scalars, index = source.integers(0, 1 << 60, (1024, 4), np.uint64), np.flatnonzero(source.integers(0, 2, 1024))
     places = [int(format(i, f"0{bits}b")[::-1], 2) for i in index] if bits else index
-    work = vectors.Vectors(kernels, curve)
     on_device = cupy.asarray(scalars)
-    found = work.gather(on_device, index.size, cupy.asarray(index.astype(np.uint32)), 0, bits)
+    found = picked(kernels, curve, on_device, index.size, 0, bits, index=cupy.asarray(index.astype(np.uint32)))
     assert (cupy.asnumpy(found) == scalars[places]).all()
     # A part of them, without those whose points are at infinity.
     first, count = 100, 300
     points = np.zeros((count, 64), np.uint8)
     points[::3, 63] = 1
-    found = work.gather(on_device, count, None, first, bits, cupy.asarray(points.reshape(-1)))
+    found = picked(kernels, curve, on_device, count, first, bits, there=cupy.asarray(points.reshape(-1)))
     numbers = range(first, first + count)
     places = [int(format(i, f"0{bits}b")[::-1], 2) for i in numbers] if bits else list(numbers)
     expected = scalars[places]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import cupy
@@ -45,6 +46,7 @@ def plan(log_n: int, most: int = 7, columns: int = 2, tile: int = 10) -> tuple[P
     return tuple(passes)
 
 
+@lru_cache(maxsize=256)
 def root_of_unity(curve: Curve, log_n: int) -> int:
     """snarkjs's root of order 2^log_n, plain: a power of the smallest non-residue."""
     return pow(_NON_RESIDUE, (curve.r - 1) >> log_n, curve.r)
@@ -58,10 +60,27 @@ def coset_shift(curve: Curve, log_n: int) -> int:
     return _NON_RESIDUE**2
 
 
+@lru_cache(maxsize=256)
+def inverse_size(curve: Curve, log_n: int) -> int:
+    """1/2^log_n in Fr, plain."""
+    return pow(1 << log_n, -1, curve.r)
+
+
 def to_limbs(values: list[int], limbs: int = 4) -> np.ndarray[Any, np.dtype[np.uint64]]:
     """Little-endian 64-bit limbs, shape (n, limbs)."""
     data = b"".join(v.to_bytes(8 * limbs, "little") for v in values)
     return np.frombuffer(data, dtype=np.uint64).reshape(-1, limbs)
+
+
+@lru_cache(maxsize=64)
+def _constants(curve: Curve, log_n: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """Behind a table of twiddles, Montgomery form: roots, inverse sizes, powers of the shift and of its inverse."""
+    r, radix = curve.r, 1 << 256
+    roots = [root_of_unity(curve, min(j + 2, curve.two_adicity)) for j in range(_ROOTS)]
+    inverses = [inverse_size(curve, k) for k in range(MAX_LOG + 1)]
+    shift = coset_shift(curve, log_n)
+    shifts = [pow(g, 1 << j, r) for g in (shift, pow(shift, -1, r)) for j in range(_POWERS)]
+    return to_limbs([v * radix % r for v in roots + inverses + shifts])
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +119,11 @@ class Ntt:
         self.program = programs.ntt(curve, threads, blocks, each)
         whole = cupy.empty((table_rows(log_n), 4), dtype=np.uint64) if table is None else table
         self.table, constants = whole[: 1 << log_n], whole[1 << log_n :]
-        r, radix = curve.r, 1 << 256
-        roots = [root_of_unity(curve, min(j + 2, curve.two_adicity)) for j in range(_ROOTS)]
-        inverses = [pow(1 << k, -1, r) for k in range(MAX_LOG + 1)]
-        shift = coset_shift(curve, log_n)
-        shifts = [pow(g, 1 << j, r) for g in (shift, pow(shift, -1, r)) for j in range(_POWERS)]
-        values = to_limbs([v * radix % r for v in roots + inverses + shifts])
+        values = _constants(curve, log_n)
         constants[: len(values)].set(values, stream=cupy.cuda.get_current_stream())
         self._inverse_sizes = constants[_ROOTS:]
-        self._shifts = constants[_ROOTS + len(inverses) :], constants[_ROOTS + len(inverses) + _POWERS :]
+        powers = constants[_ROOTS + MAX_LOG + 1 :]
+        self._shifts = powers, powers[_POWERS:]
         self._launches: dict[tuple[Any, ...], list[_Launch]] = {}
         self._launch_flat("ntt_table", (self.table, constants, np.uint64(1 << log_n)), 1 << log_n)
 

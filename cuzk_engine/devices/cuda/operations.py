@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import cupy
@@ -23,7 +24,7 @@ from cuzk_engine.devices.cuda.msm import Msm as MsmKernels
 from cuzk_engine.devices.cuda.msm import Streams
 from cuzk_engine.devices.cuda.msm_script import Base, Variant
 from cuzk_engine.devices.cuda.need import FR_BYTES, point_bytes
-from cuzk_engine.devices.cuda.ntt import Ntt, coset_shift, to_limbs
+from cuzk_engine.devices.cuda.ntt import Ntt, coset_shift, inverse_size, to_limbs
 from cuzk_engine.devices.cuda.shape import Shape, aligned_size, table_rows
 from cuzk_engine.devices.cuda.vectors import Matrices, Sections, Vectors
 
@@ -99,7 +100,7 @@ class Operations:
             transform.coset_extend_reversed(vector, scale=False)
         else:
             transform.coset_extend(vector, scale=False)
-        data.pending = data.pending * pow(1 << log_n, -1, curve.r) % curve.r
+        data.pending = data.pending * inverse_size(curve, log_n) % curve.r
 
     def join(self, operation: HJoin, a: CudaBuffer, b: CudaBuffer, c: CudaBuffer) -> None:
         self._join(operation.curve, operation.n, a, b, c, 1)
@@ -108,8 +109,7 @@ class Operations:
         """X^n − 1 is the same everywhere on the coset; its inverse and the inverse transform's 1/n go into the same
         factors."""
         curve, n = operation.curve, 1 << operation.log_n
-        divisor = pow(coset_shift(curve, operation.log_n), n, curve.r) - 1
-        self._join(curve, n, a, b, c, pow(divisor * n, -1, curve.r))
+        self._join(curve, n, a, b, c, _quotient_factor(curve, operation.log_n))
         transform = _transform(table)
         vector = a.array((n, 4), np.uint64)
         if not a.is_reversed:
@@ -213,6 +213,12 @@ class Operations:
         self.vectors(curve).evaluate(matrices, values, reversed_order=True, out=arrays)
         for vector in out:
             vector.is_reversed, vector.pending = True, 1
+
+
+@lru_cache
+def _quotient_factor(curve: Curve, log_n: int) -> int:
+    n = 1 << log_n
+    return pow((pow(coset_shift(curve, log_n), n, curve.r) - 1) * n, -1, curve.r)
 
 
 def _transform(table: CudaBuffer) -> Ntt:

@@ -117,27 +117,6 @@ class Vectors:
         launch(self._sort, "scan_sums", 1, 1024, (sums, np.uint32(blocks)))
         launch(self._sort, "scan_add", blocks, 256, (data, size, sums))
 
-    def gather(
-        self,
-        scalars: Any,
-        count: int,
-        index: Any | None = None,
-        first: int = 0,
-        reversed_bits: int = 0,
-        points: Any | None = None,
-    ) -> Any:
-        """``count`` of ``scalars`` (n, 4) from number ``first`` on, or those whose numbers from there ``index`` holds;
-        with ``reversed_bits`` they stand at the numbers' bit reversals. Zero for those of ``points`` (bytes of
-        ``count`` points) that are at infinity."""
-        out = cupy.empty((count, 4), dtype=np.uint64)
-        null = np.uint64(0)
-        words = np.uint32(0 if points is None else points.size // (8 * count))
-        numbers = (np.uint32(first), np.uint32(count), np.uint32(reversed_bits))
-        chosen, there = (null if x is None else x for x in (index, points))
-        arguments = (scalars, chosen, *numbers, there, words, out)
-        self._kernels.launch(self.preparation, "gather_scalars", _grid(count), 256, arguments)
-        return out
-
     def evaluate(self, matrices: Matrices, witness: Any, reversed_order: bool = False, out: Any | None = None) -> Any:
         """(3, rows, 4): a, b, c in Montgomery form, in bit-reversed order on request. ``witness``: (n_vars, 4),
         plain. ``out``: three arrays (rows, 4) to write to instead."""

@@ -12,6 +12,7 @@ import ctypes
 import threading
 import time
 import types
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,7 @@ import numpy as np
 
 GIB = 1 << 30
 TO_DEVICE, TO_HOST, ON_DEVICE = 1, 2, 3
+CONTEXT = 0xC0
 Clock = dict[int, int]
 """Stream → how many pieces of its work have happened, or will have."""
 
@@ -61,6 +63,8 @@ class Runtime(types.ModuleType):
         self.locked: dict[int, int] = {}
         self.fault: CUDARuntimeError | None = None
         self.streams: dict[int, Any] = {}
+        self.events: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self.next_event = 0
         self.host: Clock = {}
         self.pending: list[tuple[int, int, Callable[[], None]]] = []
         self.trims = 0
@@ -209,6 +213,9 @@ def make() -> tuple[types.ModuleType, dict[str, types.ModuleType]]:
         def __init__(self, block: bool = False, disable_timing: bool = False) -> None:
             self.clock: Clock | None = None
             self.at = 0
+            self.timed = not disable_timing
+            self.ptr = runtime.next_event = runtime.next_event + 1
+            runtime.events[self.ptr] = self
 
         def record(self, stream: Any = None) -> None:
             runtime.check()
@@ -272,7 +279,12 @@ def make() -> tuple[types.ModuleType, dict[str, types.ModuleType]]:
         data = (ctypes.c_char * count).from_address(memory[0] + offset)
         return np.frombuffer(data, np.uint8).view(dtype).reshape(shape)
 
+    def check_status(code: int) -> None:
+        if code:
+            raise CUDARuntimeError(code, f"CUDA_ERROR_{code}: words of the driver")
+
     cuda: Any = types.ModuleType("cupy.cuda")
+    cuda.driver = types.SimpleNamespace(check_status=check_status, ctxGetCurrent=lambda: CONTEXT)
     cuda.runtime, cuda.Event, cuda.Stream, cuda.Device = runtime, Event, Stream, Device
     cuda.using_allocator, cuda.here = using_allocator, here
     cuda.get_current_stream = lambda: here.streams[-1]
