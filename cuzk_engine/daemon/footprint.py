@@ -28,7 +28,7 @@ class Parameter(IntEnum):
 
 SUPERVISOR: Final[Mapping[Parameter, int]] = {
     Parameter.ARENA_MAX: 2,
-    # The tables of the diagnosis are built anew several times a second, between telemetry that is kept for minutes.
+    # The diagnosis builds its tables anew several times a second, among much that is kept for minutes.
     Parameter.MMAP_THRESHOLD: 128 << 10,
 }
 DEVICE: Final[Mapping[Parameter, int]] = {
