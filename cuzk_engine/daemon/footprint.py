@@ -4,6 +4,9 @@ glibc's malloc by itself gives threads heaps of their own, eight a core: with th
 for hours. And each large block that is freed raises the size from which on blocks are mapped by themselves, up to 32
 MiB; from then on large arrays that live for a moment are cut from the heap, small things that stay are put between
 them, and the heap is as large as it ever was at once.
+
+Whatever is set here, protobuf's library has malloc give back all free pages with every ten thousandth message that is
+freed. So what is free in a heap is resident at one time and not at another; see `devices.memory.Spare`.
 """
 
 from __future__ import annotations
