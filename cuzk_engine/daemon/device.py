@@ -293,7 +293,6 @@ def main(arguments: list[str]) -> int:
         return _refuse(channel, events, str(error))
     except Exception as error:
         return _refuse(channel, events, f"internal fault: {_where(error)}")
-    footprint.freeze_collector()
     channel.send({"type": "ready", "info": asdict(runtime.info)})
     watch = GilWatch()
     watch.start()

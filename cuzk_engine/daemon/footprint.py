@@ -5,14 +5,13 @@ for hours. And each large block that is freed raises the size from which on bloc
 MiB; from then on large arrays that live for a moment are cut from the heap, small things that stay are put between
 them, and the heap is as large as it ever was at once.
 
-Python's collector of reference cycles looks at everything only when a quarter as much as there is has been added. What
-a process has when it has started is modules, most of it, and makes that rare: minutes of gRPC's and json's cycles.
+Whatever is set here, protobuf's library has malloc give back all free pages with every ten thousandth message that is
+freed. So what is free in a heap is resident at one time and not at another; see `devices.memory.Spare`.
 """
 
 from __future__ import annotations
 
 import ctypes
-import gc
 from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final
@@ -28,8 +27,8 @@ class Parameter(IntEnum):
 
 SUPERVISOR: Final[Mapping[Parameter, int]] = {
     Parameter.ARENA_MAX: 2,
-    # The tables of the diagnosis are built anew several times a second, between telemetry that is kept for minutes.
-    Parameter.MMAP_THRESHOLD: 128 << 10,
+    # The diagnosis builds its tables anew several times a second, of columns of 80 KB where there is much to look at.
+    Parameter.MMAP_THRESHOLD: 64 << 10,
 }
 DEVICE: Final[Mapping[Parameter, int]] = {
     Parameter.ARENA_MAX: 2,
@@ -45,10 +44,3 @@ def configure_malloc(values: Mapping[Parameter, int]) -> None:
     if hasattr(libc, "mallopt"):
         for parameter, value in values.items():
             libc.mallopt(int(parameter), value)
-
-
-def freeze_collector() -> None:
-    """Once a process has started: what is there stays, and is not counted or looked at any more."""
-    gc.collect()
-    gc.freeze()
-    gc.collect()  # takes the count anew

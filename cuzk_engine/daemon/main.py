@@ -153,7 +153,6 @@ async def _run_parts(
     supervisor: Supervisor, server: Server, lock: InstanceLock, instance: Instance, ready: int
 ) -> None:
     """From the first call that is answered to the last."""
-    footprint.freeze_collector()
     await server.start(supervisor)
     status_page = await _status_page(supervisor.settings, supervisor)
     supervisor.start()

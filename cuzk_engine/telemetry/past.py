@@ -1,40 +1,41 @@
 """The last of what was sent, within bounds.
 
-As bytes a batch takes a third of what it takes as a message. The bytes lie one after another in blocks, each of which
-goes with its last batch: batches are of all sizes and are kept for minutes, and kept one by one among what lives for a
-moment they would leave holes everywhere.
+As bytes a batch takes a third of what it takes as a message. The bytes lie one after another in blocks of pages, each
+of which goes with its last batch: batches are of all sizes and are kept for minutes, and kept one by one in the heap,
+among what lives for a moment, they would leave holes everywhere.
 """
 
 from __future__ import annotations
 
+import mmap
 from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-BLOCK_BYTES: Final = 256 << 10  # large enough to be mapped by itself, see `daemon.footprint`
+BLOCK_BYTES: Final = 256 << 10
 _MOST_BATCHES: Final = 100_000
 
 
 class _Block:
-    """Bytes to append to."""
+    """Pages of its own to append to."""
 
-    __slots__ = ("_data", "_used")
+    __slots__ = ("_pages", "_used")
 
     def __init__(self, nbytes: int) -> None:
-        self._data = bytearray(nbytes)
+        self._pages = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._used = 0
 
     def has_room(self, nbytes: int) -> bool:
-        return self._used + nbytes <= len(self._data)
+        return self._used + nbytes <= len(self._pages)
 
     def append(self, data: bytes) -> int:
         """Where it starts."""
         start, self._used = self._used, self._used + len(data)
-        self._data[start : self._used] = data
+        self._pages[start : self._used] = data
         return start
 
     def read(self, start: int, nbytes: int) -> bytes:
-        return bytes(memoryview(self._data)[start : start + nbytes])
+        return self._pages[start : start + nbytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class Past:
     def __init__(self, most_events: int, most_bytes: int) -> None:
         self._most_events, self._most_bytes = most_events, most_bytes
         self._batches: deque[_Batch] = deque()
-        self._block = _Block(0)
+        self._block = _Block(BLOCK_BYTES)
         self._bytes = 0
         self.events = 0
 
