@@ -203,7 +203,8 @@ class MemoryChart(Chart):
         painter.setFont(ui_font(11))
         text = f"plan: all workers at once {words.size(plan)}"
         capacity = self.scene.capacity or 0
-        is_close = plan <= capacity <= self._scale_end and y - float(self._y(area, np.float64(capacity))) < 34
+        above = float(self._y(area, np.float64(capacity))) if capacity <= self._scale_end else 0.0
+        is_close = plan <= capacity and y - above < 36  # what is said of the capacity stands there, at the left
         left = area.width - QFontMetricsF(painter.font()).horizontalAdvance(text) - 8 if is_close else 6.0
         self._say(painter, QPointF(left, y - 4 if y > 16 and not is_close else y + 14), text)
 

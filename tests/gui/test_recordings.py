@@ -109,7 +109,7 @@ class TestShown:
         show(window, FakeRecording(length_s=20), qtbot)
         assert window.recording is not first
         assert window.scene.view.end == pytest.approx(20.2)
-        assert window.pages.count() == 2
+        assert window.pages.count() == 3  # the engine's, the one shown while one is opened, the recording
 
     def test_follow_shows_the_whole_again(self, window: MainWindow, qtbot: QtBot) -> None:
         show(window, FakeRecording(), qtbot)
