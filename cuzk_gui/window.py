@@ -168,7 +168,7 @@ class MainWindow(QMainWindow):
     @property
     def shown(self) -> Workspace:
         """The recording while one is open, else the running engine."""
-        return self.recording.workspace if self.recording is not None and self.recording.is_built else self.live
+        return self.recording.workspace if self.recording is not None and self.recording.is_ready else self.live
 
     @property
     def session(self) -> Session:
@@ -232,7 +232,7 @@ class MainWindow(QMainWindow):
             return
         seen = self.isVisible() and not self.isMinimized()
         self.live.frame(self.controller.now_ns(), painting=seen and self.recording is None)
-        if self.recording is not None and self.recording.is_built:
+        if self.recording is not None and self.recording.is_ready:
             self.recording.workspace.frame(self.recording.feed.now_ns(), painting=seen)
         if self.planner.version != self._seen_plans or self.live.scene.device != self._planned_device:
             self._show_plans()
@@ -298,7 +298,7 @@ class MainWindow(QMainWindow):
         path = Path(file)
         self.preferences.set_folder("recording", str(path.parent))
         self.recording = RecordingView(path, self._opener, self.theme, self.preferences)
-        self.recording.built.connect(self._recording_built)
+        self.recording.ready.connect(self._show_recording)
         self.recording.failed.connect(self._recording_failed)
         self.recording.damaged.connect(lambda text: self.notice.say(text, Tone.WARN))
         self.pages.addWidget(self.recording.workspace)
@@ -308,11 +308,12 @@ class MainWindow(QMainWindow):
         self.menu.live.setEnabled(True)
         self._show_slow()
 
-    def _recording_built(self) -> None:
+    def _show_recording(self) -> None:
         workspace = self.shown
         workspace.set_sizes(self.width())
         for (_, mine), (_, theirs) in zip(workspace.splitters(), self.live.splitters(), strict=True):
             mine.restoreState(theirs.saveState())
+        workspace.show_slow()  # what is not known yet shall not be read as zero
         self.pages.setCurrentWidget(workspace)
 
     def back_to_live(self) -> None:

@@ -24,6 +24,7 @@ _CONTEXT = PURPOSE_INDEX["context"]  # not of the pool
 _TO_CAPACITY = 0.2  # above this share of the capacity the whole device is shown unless somebody chose otherwise
 _USE, _CAPACITY = "engine use", "capacity"
 _BREAK = 24  # pixels above the scale where the axis is broken and the capacity drawn
+_LEAST_FOR_PLAN = 64  # pixels of height
 _MOST_IDLE = 8.0  # a level that stands still is shown no smaller than this part of the scale
 
 
@@ -200,6 +201,8 @@ class MemoryChart(Chart):
         y = float(self._y(area, np.float64(plan)))
         painter.setPen(dashed(self.scene.colours.muted))
         painter.drawLine(QPointF(0, y), QPointF(area.width, y))
+        if area.height < _LEAST_FOR_PLAN:
+            return  # the words would lie over all there is; they stand beside the device too
         painter.setFont(ui_font(11))
         text = f"plan: all workers at once {words.size(plan)}"
         capacity = self.scene.capacity or 0
