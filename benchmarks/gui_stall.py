@@ -179,7 +179,7 @@ def _open(window: MainWindow, heart: Heart, file: Path) -> dict[str, object]:
     window.open_recording(str(file))
     opened = window.recording
     assert opened is not None
-    _run_until(lambda: opened.is_built)
+    _run_until(lambda: opened.is_ready)
     shown_after = time.monotonic() - begin
     _run_until(lambda: opened.feed.done)
     read_after = time.monotonic() - begin

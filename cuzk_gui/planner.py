@@ -11,6 +11,7 @@ from PySide6.QtCore import QObject
 from cuzk_engine.client import CircuitInfo, SettingChange
 from cuzk_engine.client.types import MemoryPlanInfo
 from cuzk_gui.controller import Controller, PlanQuery
+from cuzk_gui.models import words
 from cuzk_gui.models.findings import setting_text
 from cuzk_gui.models.plan import NO_CIRCUIT, PlanState
 from cuzk_gui.models.settings import PIPELINE, WORKERS
@@ -79,13 +80,19 @@ class Planner(QObject):
             self.plans = plans
             self.version += 1
 
+    def _in_words(self, change: SettingChange) -> str:
+        """Short: beside it stand the bytes."""
+        if change.key == WORKERS and change.value.isdecimal():
+            return words.count(int(change.value), "worker")
+        return setting_text(self._session, change.key, change.value, change.device)
+
     def _ask(self, device: str, circuit: CircuitInfo, key: _Key) -> None:
         looked_at = self._looked_at
         if looked_at is not None and looked_at.device not in ("", device):
             looked_at = None
         changes = [c for c in self._session.settings.asked() if c.key in _PLANNED and c.device in ("", device)]
         changes += [looked_at] if looked_at else []
-        what_if = setting_text(self._session, looked_at.key, looked_at.value, looked_at.device) if looked_at else ""
+        what_if = self._in_words(looked_at) if looked_at else ""
 
         def show(state: PlanState) -> None:
             self._asking.discard(device)

@@ -21,10 +21,10 @@ _BUILD_S: Final = 0.004
 
 
 class RecordingView(QObject):
-    """``built``: the parts are there, made in slices between frames; only then is anything taken in. ``failed``: the
-    file cannot be shown; ``damaged``: only a part of it; one line."""
+    """``ready``: the parts are there, made in slices between frames, and what the file says of itself: it can be shown,
+    and fills. ``failed``: the file cannot be shown; ``damaged``: only a part of it; one line."""
 
-    built = Signal()
+    ready = Signal()
     failed = Signal(str)
     damaged = Signal(str)
 
@@ -33,7 +33,8 @@ class RecordingView(QObject):
         self.path = path
         self.feed = RecordingFeed(path, opener)
         self.workspace = Workspace(self.feed.session, theme, preferences, has_demo=False, whole=False)
-        self.is_built = False
+        self.is_ready = False
+        self._is_built = False
         session = self.feed.session
         session.jobs.clock = lambda: session.latest_ns + session.wall_offset_ns
         self.feed.failed.connect(self.failed)
@@ -53,8 +54,7 @@ class RecordingView(QObject):
         self.workspace.charts.follow.setText("Whole recording")
         self.workspace.charts.follow.setToolTip("Show all of it again (F)")
         self.workspace.scene.view.show(0.0, self.workspace.scene.view.width)
-        self.is_built = True
-        self.built.emit()
+        self._is_built = True
 
     @property
     def title(self) -> str:
@@ -78,7 +78,7 @@ class RecordingView(QObject):
 
     def tick(self) -> None:
         """Builds a part, or takes in what has been read."""
-        if self.is_built:
+        if self._is_built:
             self.feed.tick()
         else:
             self._build()
@@ -96,6 +96,8 @@ class RecordingView(QObject):
         view = self.workspace.scene.view
         view.whole = (0.0, min(length * 1.01, LONGEST_S))
         view.follow()
+        self.is_ready = True
+        self.ready.emit()
 
     def _loaded(self) -> None:
         self.workspace.show_again()

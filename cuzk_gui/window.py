@@ -29,7 +29,6 @@ from cuzk_gui.controller import Controller, Proof
 from cuzk_gui.engine import Engine
 from cuzk_gui.files import names
 from cuzk_gui.menu import WindowMenu
-from cuzk_gui.models import words
 from cuzk_gui.models.plan import chart_level
 from cuzk_gui.models.process import Tone
 from cuzk_gui.models.session import Session
@@ -38,9 +37,11 @@ from cuzk_gui.preferences import OnClose, Preferences
 from cuzk_gui.recording import Opener, RecordingFeed, open_recording
 from cuzk_gui.recording_view import RecordingView, dropped_recording
 from cuzk_gui.theme import Theme, ThemeChoice
+from cuzk_gui.widgets.about import open_about
 from cuzk_gui.widgets.banner import EngineBanner, Notice
 from cuzk_gui.widgets.circuits import CircuitsPanel
 from cuzk_gui.widgets.close_dialog import CloseDialog
+from cuzk_gui.widgets.controls import label
 from cuzk_gui.widgets.device_card import DevicePanel
 from cuzk_gui.widgets.job_detail import JobDetail
 from cuzk_gui.widgets.jobs_list import JobsList
@@ -51,7 +52,7 @@ from cuzk_gui.workspace import Workspace
 
 STEP_MS: Final = 8  # a frame has four steps
 _SLOW_S: Final = 0.25  # between two looks at loads and times
-SMALLEST: Final = QSize(1100, 700)
+SMALLEST: Final = QSize(1024, 700)
 
 
 class MainWindow(QMainWindow):
@@ -104,6 +105,9 @@ class MainWindow(QMainWindow):
         self.banner = EngineBanner(self.theme)
         self.pages = QStackedWidget()
         self.pages.addWidget(self.live)
+        self.cover = label("", "muted")  # until a recording can be shown
+        self.cover.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.pages.addWidget(self.cover)
         body = QVBoxLayout()
         body.setContentsMargins(12, 10, 12, 12)
         body.setSpacing(8)
@@ -133,7 +137,7 @@ class MainWindow(QMainWindow):
             act=self.controller.act,
             theme=self._choose_theme,
             closing=self._choose_closing,
-            about=self._about,
+            about=lambda: open_about(self, self.session.identity),
             close=self.close,
         )
         self.top.menu.setMenu(self.menu)
@@ -164,7 +168,7 @@ class MainWindow(QMainWindow):
     @property
     def shown(self) -> Workspace:
         """The recording while one is open, else the running engine."""
-        return self.recording.workspace if self.recording is not None and self.recording.is_built else self.live
+        return self.recording.workspace if self.recording is not None and self.recording.is_ready else self.live
 
     @property
     def session(self) -> Session:
@@ -227,8 +231,8 @@ class MainWindow(QMainWindow):
         if self._closing:
             return
         seen = self.isVisible() and not self.isMinimized()
-        self.live.frame(self.controller.now_ns(), painting=seen and self.shown is self.live)
-        if self.recording is not None and self.recording.is_built:
+        self.live.frame(self.controller.now_ns(), painting=seen and self.recording is None)
+        if self.recording is not None and self.recording.is_ready:
             self.recording.workspace.frame(self.recording.feed.now_ns(), painting=seen)
         if self.planner.version != self._seen_plans or self.live.scene.device != self._planned_device:
             self._show_plans()
@@ -294,19 +298,22 @@ class MainWindow(QMainWindow):
         path = Path(file)
         self.preferences.set_folder("recording", str(path.parent))
         self.recording = RecordingView(path, self._opener, self.theme, self.preferences)
-        self.recording.built.connect(self._recording_built)
+        self.recording.ready.connect(self._show_recording)
         self.recording.failed.connect(self._recording_failed)
         self.recording.damaged.connect(lambda text: self.notice.say(text, Tone.WARN))
         self.pages.addWidget(self.recording.workspace)
+        self.cover.setText(f"Opening {self.recording.title}…")
+        self.pages.setCurrentWidget(self.cover)
         self.banner.hide()
         self.menu.live.setEnabled(True)
         self._show_slow()
 
-    def _recording_built(self) -> None:
+    def _show_recording(self) -> None:
         workspace = self.shown
         workspace.set_sizes(self.width())
         for (_, mine), (_, theirs) in zip(workspace.splitters(), self.live.splitters(), strict=True):
             mine.restoreState(theirs.saveState())
+        workspace.show_slow()  # what is not known yet shall not be read as zero
         self.pages.setCurrentWidget(workspace)
 
     def back_to_live(self) -> None:
@@ -427,17 +434,6 @@ class MainWindow(QMainWindow):
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.show()
         return dialog
-
-    def _about(self) -> None:
-        identity = self.session.identity
-        lines = ["<b>cuzk</b>: runs Groth16 provers and shows what they do.", "Apache License 2.0"]
-        if identity is not None:
-            lines.append(f"Engine {words.plain(identity.version, 40)}, build {words.plain(identity.build, 64)}")
-        box = QMessageBox(
-            QMessageBox.Icon.NoIcon, "About cuzk", "<br>".join(lines), QMessageBox.StandardButton.Ok, self
-        )
-        box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        box.open()
 
     def _choose_theme(self, choice: ThemeChoice) -> None:
         self.preferences.theme = choice

@@ -23,6 +23,7 @@ from cuzk_gui.widgets.circuits import CircuitsPanel
 from cuzk_gui.widgets.controls import label, rule
 from cuzk_gui.widgets.device_card import DevicePanel
 from cuzk_gui.widgets.findings_panel import FindingsPanel, SideColumn
+from cuzk_gui.widgets.focus import tab_through
 from cuzk_gui.widgets.idle_table import IdleTable
 from cuzk_gui.widgets.incident_dialog import IncidentDialog
 from cuzk_gui.widgets.job_detail import JobDetail
@@ -48,6 +49,7 @@ class Workspace(QWidget):
         self._seen_session = -1
         self._seen_findings: tuple[object, ...] = ()
         self._seen_idle: tuple[object, ...] = ()
+        self._seen_widgets: tuple[object, ...] = ()
         self._parts = self._assemble(preferences, has_demo)
         while whole and self.build():
             pass
@@ -67,11 +69,11 @@ class Workspace(QWidget):
         layout.addWidget(self.columns)
         panel = QFrame()
         panel.setProperty("panel", True)
-        panel.setMinimumWidth(290)
+        panel.setMinimumWidth(304)
         self.columns.addWidget(panel)
         self.centre = QSplitter(Qt.Orientation.Vertical)
         self.centre.setHandleWidth(8)
-        self.centre.setMinimumWidth(480)
+        self.centre.setMinimumWidth(436)
         self.columns.addWidget(self.centre)
         self.left = QSplitter(Qt.Orientation.Vertical)
         self.left.setHandleWidth(6)
@@ -170,7 +172,7 @@ class Workspace(QWidget):
 
     def set_sizes(self, width: int) -> None:
         """Shares of the columns and rows in a window of ``width`` pixels."""
-        left, right = min(max(width * 0.215, 290), 330), min(max(width * 0.19, 240), 310)
+        left, right = min(max(width * 0.215, 304), 330), min(max(width * 0.19, 230), 310)
         self.columns.setSizes([round(left), round(width - left - right), round(right)])
         self.left.setSizes([600, 220])
         self.centre.setSizes([700, 150])
@@ -219,6 +221,14 @@ class Workspace(QWidget):
             self.jobs.select(self.session.jobs.order[0])
         self.show_job()
         self.log.say_source(words.plain(self.session.log_path, 200) if self.session.log_path else "of the engine")
+
+        self._order_focus()
+
+    def _order_focus(self) -> None:
+        widgets = (self.devices.version, self.findings.version, self.detail.job_id != "", self.isVisible())
+        if widgets != self._seen_widgets:
+            self._seen_widgets = widgets
+            tab_through((self.left, self.centre, self.side))
 
     def _show_idle(self) -> None:
         timeline = self.scene.timeline

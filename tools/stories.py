@@ -200,7 +200,7 @@ class Stage:
     def paint(self) -> None:
         self.window.notice.hide()
         self.window.tick()
-        self.window.live.show_slow()
+        self.window.shown.show_slow()
         QApplication.processEvents()
 
     def picture(self, name: str, widget: QWidget | None = None, *, light: bool = False) -> None:
@@ -294,7 +294,7 @@ def watch_recording(stage: Stage, file: Path) -> None:
     stage.window.open_recording(str(file))
     view = stage.window.recording
     assert view is not None
-    stage.wait(lambda: view.feed.done, "the recording")
+    stage.wait(lambda: view.feed.done and stage.window.top.pill.word == "Recording", "the recording")
     expect(stage.window.recording is view, "the recording was not opened")
     session = view.feed.session
     recorded = idle_by_cause(session.devices[DEVICE].gaps, 0, session.latest_ns)

@@ -89,7 +89,7 @@ def _more_workers(gain: float, situation: Situation, text: str) -> list[Remedy]:
     wanted = situation.workers + 1
     if not situation.workers or wanted > MOST_WORKERS or gain <= 0:
         return []
-    return [Remedy(WORKERS, str(wanted), text, gain=gain)]
+    return [Remedy(WORKERS, str(wanted), text, situation.device, gain=gain)]  # it may have a number of its own
 
 
 def _pageable_upload(idle: Idle, situation: Situation) -> list[Remedy]:

@@ -16,6 +16,7 @@ from cuzk_gui.charts.scene import Scene
 from cuzk_gui.models import incidents, words
 from cuzk_gui.models.incidents import Record
 from cuzk_gui.theme import ui_font
+from cuzk_gui.widgets.controls import ElidedLabel
 
 Row = tuple[str | int | float, ...]
 LegendEntry = tuple[str, str]  # (name, colour)
@@ -100,7 +101,7 @@ class Chart(QFrame):
         self._title = QLabel(self.title)
         self._title.setProperty("role", "title")
         self._legend = Legend(scene)
-        self._note = QLabel()
+        self._note = ElidedLabel(natural=True)
         self._note.setProperty("role", "muted")
         self.header = QHBoxLayout()
         self.header.setContentsMargins(14, 8, 12, 2)
@@ -187,9 +188,7 @@ class Chart(QFrame):
         """Asks for a repaint; texts change only when their content does."""
         self._legend.show_entries(self.legend())
         self._place_legend()
-        note = self.note()
-        if note != self._note.text():
-            self._note.setText(note)
+        self._note.set_text(self.note())
         self.plot.update()
 
     def restyle(self) -> None:

@@ -40,7 +40,7 @@ class LanesChart(Chart):
     def note(self) -> str:
         view = self.scene.view
         shown = words.duration(view.width * 1e9)
-        return f"{words.plain(self.scene.device, 24)} · {shown} shown" if self.scene.device else f"{shown} shown"
+        return f"{shown} shown · {words.plain(self.scene.device, 24)}" if self.scene.device else f"{shown} shown"
 
     def legend(self) -> Sequence[LegendEntry]:
         colours = self.scene.colours
@@ -159,8 +159,8 @@ class LanesChart(Chart):
             drawn = share[:, group] > 0
             if not drawn.any():
                 continue
-            upper = y1 - tops[drawn, group] * height
-            lower = upper + np.maximum(share[drawn, group] * height, 0.75)
+            upper, lower = (np.round(y1 - top[drawn, group] * height) for top in (tops, tops - share))
+            upper = np.minimum(upper, lower - 1)  # what is there is never too short to be seen
             colour = QColor(self.scene.colours.groups[group])
             self.batch.fill(painter, colour, x0[drawn], upper, x1[drawn], lower)
 

@@ -24,6 +24,7 @@ _CONTEXT = PURPOSE_INDEX["context"]  # not of the pool
 _TO_CAPACITY = 0.2  # above this share of the capacity the whole device is shown unless somebody chose otherwise
 _USE, _CAPACITY = "engine use", "capacity"
 _BREAK = 24  # pixels above the scale where the axis is broken and the capacity drawn
+_LEAST_FOR_PLAN = 64  # pixels of height
 _MOST_IDLE = 8.0  # a level that stands still is shown no smaller than this part of the scale
 
 
@@ -200,10 +201,13 @@ class MemoryChart(Chart):
         y = float(self._y(area, np.float64(plan)))
         painter.setPen(dashed(self.scene.colours.muted))
         painter.drawLine(QPointF(0, y), QPointF(area.width, y))
+        if area.height < _LEAST_FOR_PLAN:
+            return  # the words would lie over all there is; they stand beside the device too
         painter.setFont(ui_font(11))
         text = f"plan: all workers at once {words.size(plan)}"
         capacity = self.scene.capacity or 0
-        is_close = plan <= capacity <= self._scale_end and y - float(self._y(area, np.float64(capacity))) < 34
+        above = float(self._y(area, np.float64(capacity))) if capacity <= self._scale_end else 0.0
+        is_close = plan <= capacity and y - above < 36  # what is said of the capacity stands there, at the left
         left = area.width - QFontMetricsF(painter.font()).horizontalAdvance(text) - 8 if is_close else 6.0
         self._say(painter, QPointF(left, y - 4 if y > 16 and not is_close else y + 14), text)
 

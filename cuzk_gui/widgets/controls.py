@@ -111,7 +111,7 @@ class Switch(QAbstractButton):
         on = self.isChecked()
         track = QColor(colours.accent if on else colours.control)
         if not self.isEnabled():
-            track = QColor(colours.border)
+            track = QColor(colours.faint if on else colours.border)
         painter.setPen(QPen(QColor(colours.text if self.hasFocus() else colours.accent if on else colours.faint), 1))
         painter.setBrush(track)
         painter.drawRoundedRect(QRectF(0.5, 0.5, 37, 19), 9.5, 9.5)
@@ -228,6 +228,9 @@ class ElidedLabel(QLabel):
         if text != self._whole:
             self._whole = text
             self.setAccessibleName(text)
+            if self._natural:
+                self.setMinimumWidth(min(30, self.fontMetrics().horizontalAdvance(text) + 2))
+                self.updateGeometry()
             self._cut()
 
     def set_tip(self, tip: str) -> None:

@@ -278,6 +278,7 @@ class DevicePanel(QWidget):
         layout.addLayout(self._settings)
         self._shape: tuple[object, ...] = ()
         self._missing: list[DeviceDescription] = []
+        self.version = 0  # of the widgets that are there
         self._plans: Mapping[str, PlanState] | None = None
 
     def show_session(self, session: Session, device: str) -> bool:
@@ -340,6 +341,7 @@ class DevicePanel(QWidget):
         card.looked_at.connect(self.looked_at)
         card.selected.connect(self.selected)
         self.cards[device.id] = card
+        self.version += 1
         self._cards.addWidget(card)
         if self._plans is not None:
             self.show_plans(self._plans)

@@ -20,7 +20,7 @@ from cuzk_gui.models.incidents import Record
 from cuzk_gui.models.loads import MINUTE_NS, idle_by_cause, measured_ns
 from cuzk_gui.models.session import Session
 from cuzk_gui.theme import Theme
-from cuzk_gui.widgets.controls import label
+from cuzk_gui.widgets.controls import label, set_role
 
 _MOST_INCIDENTS = 8
 _SINCE_NS = 3_000_000_000  # shorter after a change says nothing
@@ -75,6 +75,7 @@ class Card(QFrame):
 
     def set_tone(self, tone: str) -> None:
         """The colour of its edge."""
+        set_role(self.gain, "muted" if tone == "good" else "gain")
         if self.property("card") != tone:
             self.setProperty("card", tone)
             self.style().unpolish(self)
@@ -126,6 +127,7 @@ class FindingsPanel(QFrame):
         layout.addWidget(self._empty)
         layout.addWidget(self._scroll, 1)
         self._order: list[tuple[str, str]] = []
+        self.version = 0  # of the cards that are there
         self._finding_of: dict[tuple[str, str], Finding] = {}
         self._now_ns = 0
 
@@ -178,6 +180,7 @@ class FindingsPanel(QFrame):
             self._list.addWidget(self.cards[key])
         self._list.addStretch(1)
         self._order = order
+        self.version += 1
 
     def _show_incidents(self, card: Card, session: Session, records: Sequence[Record]) -> None:
         """Of those that are alike the first is shown."""

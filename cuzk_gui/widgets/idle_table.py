@@ -13,7 +13,7 @@ from cuzk_gui.models import causes, words
 from cuzk_gui.models.causes import CAUSES, Blame
 from cuzk_gui.models.loads import Load
 from cuzk_gui.theme import Theme, ui_font
-from cuzk_gui.widgets.controls import label
+from cuzk_gui.widgets.controls import ElidedLabel, label
 
 _MS_WIDTH, _SHARE_WIDTH, _BAR_WIDTH = 74, 52, 40
 _KERNELS, _HELD, _REST = "kernels running", "device held", "not judged"
@@ -102,10 +102,12 @@ class IdleTable(QWidget):
     def __init__(self, theme: Theme) -> None:
         super().__init__()
         self._theme = theme
-        self._note = label("", "faint")
+        self._note = ElidedLabel(natural=True)
+        self._note.setProperty("role", "faint")
         header = QHBoxLayout()
         self._title = label("Idle time", "title")
-        header.addWidget(self._title, 1)
+        header.addWidget(self._title)
+        header.addStretch(1)
         header.addWidget(self._note)
         self._busy = {name: LoadRow(theme, checkable=False) for name in (_KERNELS, _HELD)}
         self.rows: dict[str, LoadRow] = {}
@@ -149,11 +151,11 @@ class IdleTable(QWidget):
             widget.setVisible(not nothing)
         self._empty.setVisible(nothing)
         if nothing or load is None:
-            self._note.setText("")
+            self._note.set_text("")
             self._empty.setText("No kernel was measured yet." if load is not None else "Nothing is measured.")
             self._arrange([])
             return
-        self._note.setText(f"{words.plain(device, 16)} · of {words.duration(load.measured)}")
+        self._note.set_text(f"of {words.duration(load.measured)} · {words.plain(device, 16)}")
         self._show_busy(load)
         idle = sorted(load.idle, key=lambda i: (-round(load.share(i.ns) * 100), CAUSES.index(i.cause)))
         self._arrange([row.cause for row in idle])

@@ -56,6 +56,9 @@ class JobDetail(QFrame):
         outer.setContentsMargins(14, 10, 14, 12)
         self._begin = self._make_begin(has_demo)
         self._job = self._make_job()
+        self._none = label("The recording holds no job.", "faint")
+        self._none.hide()
+        outer.addWidget(self._none)
         outer.addWidget(self._begin)
         outer.addWidget(self._job, 1)
         self._job.hide()
@@ -74,6 +77,7 @@ class JobDetail(QFrame):
     def show_job(self, job: JobInfo | None, place: int = 0, now: int | None = None) -> None:
         """``place``: in the queue, 1 for the next. ``now``: Unix nanoseconds that durations count to."""
         self._begin.setVisible(job is None and not self._recorded)
+        self._none.setVisible(job is None and self._recorded)
         self._job.setVisible(job is not None)
         self._job_id = job.id if job else ""
         if job is None:

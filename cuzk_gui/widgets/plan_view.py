@@ -116,7 +116,7 @@ class PlanView(QWidget):
         self._title.set_text(_title(state))
         self.bar.setVisible(plan is not None)
         self._amount.setVisible(plan is not None)
-        tone = Tone.QUIET
+        tone = Tone.WARN if state.circuit else Tone.QUIET  # a circuit without a plan is worth a look
         said = state.said
         if plan is not None:
             self.bar.show_bar(model.bar(plan))

@@ -4,16 +4,18 @@ import time
 
 import numpy as np
 import pytest
-from PySide6.QtCore import QPointF, Qt
-from PySide6.QtGui import QColor, QImage
+from PySide6.QtCore import QPoint, QPointF, Qt
+from PySide6.QtGui import QColor, QImage, QWheelEvent
 from pytestqt.qtbot import QtBot
 
 from cuzk_engine.client import ProcessState
 from cuzk_engine.events import Allocation, EventBatch, Mark, Sample, Span
+from cuzk_gui.charts.plot import Plot
 from cuzk_gui.charts.scene import Scene
 from cuzk_gui.charts.stack import ChartStack
 from cuzk_gui.charts.table import RowsModel, TableDialog
 from cuzk_gui.models.digest import digests
+from cuzk_gui.models.groups import Group
 from cuzk_gui.models.session import Session
 from cuzk_gui.models.view import TimeView
 from cuzk_gui.theme import Theme
@@ -212,6 +214,17 @@ class TestLanes:
         stack.lanes.plot.grab()
         assert [lane for lane, _, _ in stack.lanes._lanes][4:] == [f"host:{n}" for n in range(5)]
 
+    def test_short_spans_are_seen_however_many_there_are(self, scene: Scene, stack: ChartStack) -> None:
+        start(scene)
+        events = EventBatch.empty()
+        step = 10 * SECOND // 20_000
+        for i in range(20_000):
+            events.spans.append(Span(i * step, i * step + step // 200, "cpu", "d2h", "download.result", bytes=8))
+        feed(scene, fakes.update(10 * SECOND, events))
+        image = picture(stack, stack.lanes)
+        inside = stack.lanes.plot.inside()
+        assert count(image, scene.colours.groups[Group.DOWN]) >= 0.95 * inside.width()
+
 
 class TestTransfers:
     def test_up_and_down_and_pinned(self, scene: Scene, stack: ChartStack) -> None:
@@ -299,6 +312,87 @@ class TestAxis:
         assert stack._tip.isVisible()
         stack.memory.plot.pointed.emit(None)
         assert not stack._tip.isVisible()
+
+
+class TestMouse:
+    """Of a plot: the time view follows it."""
+
+    @pytest.fixture
+    def plot(self, scene: Scene, stack: ChartStack) -> Plot:
+        start(scene)
+        feed(scene, fakes.update(100 * SECOND))
+        scene.view.show(20.0, 30.0)
+        stack.frame(True)
+        return stack.lanes.plot
+
+    def at(self, plot: Plot, share: float) -> QPoint:
+        inside = plot.inside()
+        return QPoint(round(inside.left() + inside.width() * share), round(inside.center().y()))
+
+    def test_a_drag_pans_and_is_no_click(self, scene: Scene, plot: Plot, qtbot: QtBot) -> None:
+        clicks: list[QPointF] = []
+        plot.clicked.connect(clicks.append)
+        qtbot.mousePress(plot, Qt.MouseButton.LeftButton, pos=self.at(plot, 0.5))
+        qtbot.mouseMove(plot, self.at(plot, 0.4))
+        qtbot.mouseMove(plot, self.at(plot, 0.3))
+        qtbot.mouseRelease(plot, Qt.MouseButton.LeftButton, pos=self.at(plot, 0.3))
+        assert scene.view.start == pytest.approx(22.0, abs=0.05)
+        assert clicks == []
+        qtbot.mouseMove(plot, self.at(plot, 0.8))
+        assert scene.view.start == pytest.approx(22.0, abs=0.05)  # the button is up again
+
+    def test_a_click_is_where_it_was(self, scene: Scene, plot: Plot, qtbot: QtBot) -> None:
+        with qtbot.waitSignal(plot.clicked) as clicked:
+            qtbot.mouseClick(plot, Qt.MouseButton.LeftButton, pos=self.at(plot, 0.25))
+        assert plot.seconds_at(clicked.args[0].x()) == pytest.approx(22.5, abs=0.02)
+        assert scene.view.start == 20.0
+
+    def test_a_double_click_follows(self, scene: Scene, plot: Plot, qtbot: QtBot) -> None:
+        qtbot.mouseDClick(plot, Qt.MouseButton.LeftButton, pos=self.at(plot, 0.5))
+        assert scene.view.following
+
+    @pytest.mark.parametrize(
+        ("angle", "modifiers", "start", "width"),
+        [
+            (QPoint(0, 120), Qt.KeyboardModifier.NoModifier, 20.5, 8.0),  # about the pointer at a quarter
+            (QPoint(0, -120), Qt.KeyboardModifier.NoModifier, 19.375, 12.5),
+            (QPoint(0, 120), Qt.KeyboardModifier.ShiftModifier, 19.0, 10.0),
+            (QPoint(-120, 0), Qt.KeyboardModifier.NoModifier, 21.0, 10.0),
+        ],
+    )
+    def test_the_wheel(
+        self, scene: Scene, plot: Plot, angle: QPoint, modifiers: Qt.KeyboardModifier, start: float, width: float
+    ) -> None:
+        position = QPointF(self.at(plot, 0.25))
+        wheel = QWheelEvent(
+            position,
+            plot.mapToGlobal(position),
+            QPoint(),
+            angle,
+            Qt.MouseButton.NoButton,
+            modifiers,
+            Qt.ScrollPhase.NoScrollPhase,
+            False,
+        )
+        plot.wheelEvent(wheel)
+        assert (scene.view.start, scene.view.width) == (pytest.approx(start, abs=0.02), pytest.approx(width))
+
+    def test_outside_nothing_is_pointed_at(self, plot: Plot, qtbot: QtBot) -> None:
+        seen: list[QPointF | None] = []
+        plot.pointed.connect(seen.append)
+        qtbot.mouseMove(plot, self.at(plot, 0.5))
+        qtbot.mouseMove(plot, QPoint(3, 3))
+        qtbot.waitUntil(lambda: len(seen) >= 2, timeout=5000)
+        assert seen[0] is not None
+        assert seen[-1] is None
+
+    def test_crowded_labels_are_left_out_instead_of_lying_on_each_other(self, plot: Plot) -> None:
+        few, many = QImage(plot.size(), QImage.Format.Format_RGB32), QImage(plot.size(), QImage.Format.Format_RGB32)
+        plot.set_left([(0.5, "lane")], 0.0, 1.0)
+        plot.render(few)
+        plot.set_left([(0.5, "lane"), (0.501, "lane"), (0.502, "lane")], 0.0, 1.0)
+        plot.render(many)
+        assert few.copy(0, 0, 76, plot.height()) == many.copy(0, 0, 76, plot.height())
 
 
 class TestTable:

@@ -142,7 +142,7 @@ class TestLive:
         assert self._view(window).amount == "4.00 of 6.00 GiB free"
         stepper = window.devices.cards["cpu"].workers
         stepper.looked_at.emit(3)
-        qtbot.waitUntil(lambda: self._view(window).title == "If workers per device → 3", timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: self._view(window).title == "If 3 workers", timeout=WAIT_MS)
         assert self._view(window).amount == "6.00 of 6.00 GiB free"
         assert engine.changes == []  # only looked at
         assert window.scene.plan is not None
@@ -170,7 +170,7 @@ class TestLive:
         before = len(engine.plans_asked)
         for value in (3, 4, 5, 6):
             window.devices.cards["cpu"].workers.looked_at.emit(value)
-        qtbot.waitUntil(lambda: self._view(window).title.endswith("→ 6"), timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: self._view(window).title == "If 6 workers", timeout=WAIT_MS)
         assert len(engine.plans_asked) == before + 1
 
     def test_a_plan_that_fails_is_said(self, window: MainWindow, engine: FakeEngine, qtbot: QtBot, monkeypatch) -> None:
@@ -183,6 +183,8 @@ class TestLive:
         engine.register("/keys/new.zkey", "new")
         window.controller.refresh_circuits()
         qtbot.waitUntil(lambda: self._view(window).sentence == "/keys/new.zkey: not found", timeout=WAIT_MS)
+        assert self._view(window).bar.isHidden()
+        assert self._view(window)._said.property("role") == "warn"
 
     def test_without_the_engine_there_is_no_plan(self, window: MainWindow, engine: FakeEngine, qtbot: QtBot) -> None:
         self._with_circuits(window, engine, qtbot)

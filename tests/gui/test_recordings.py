@@ -109,7 +109,7 @@ class TestShown:
         show(window, FakeRecording(length_s=20), qtbot)
         assert window.recording is not first
         assert window.scene.view.end == pytest.approx(20.2)
-        assert window.pages.count() == 2
+        assert window.pages.count() == 3  # the engine's, the one shown while one is opened, the recording
 
     def test_follow_shows_the_whole_again(self, window: MainWindow, qtbot: QtBot) -> None:
         show(window, FakeRecording(), qtbot)
@@ -133,8 +133,41 @@ class TestOpening:
         qtbot.waitUntil(lambda: window.top.pill.word == "Opening, 0 %", timeout=WAIT_MS)
         assert window.recording is not None
         assert not window.recording.feed.done
+        assert window.cover.text() == "Opening h200.cuzk…"
         go.set()
         qtbot.waitUntil(lambda: window.top.pill.word == "Recording", timeout=WAIT_MS)
+
+    def test_until_it_is_known_what_it_is_neither_it_nor_the_engine_is_shown(
+        self, window: MainWindow, qtbot: QtBot
+    ) -> None:
+        go = threading.Event()
+
+        def slow(path: Path) -> FakeRecording:
+            assert go.wait(30)
+            return FakeRecording()
+
+        window._opener = slow
+        window.open_recording("/runs/h200.cuzk")
+        assert window.pages.currentWidget() is window.cover
+        view = window.recording
+        assert view is not None
+        qtbot.waitUntil(lambda: view._is_built, timeout=WAIT_MS)
+        assert window.pages.currentWidget() is window.cover
+        go.set()
+        qtbot.waitUntil(lambda: window.pages.currentWidget() is view.workspace, timeout=WAIT_MS)
+        assert window.shown is view.workspace
+
+    def test_going_back_does_not_wait_for_the_reading_to_end(self, window: MainWindow, qtbot: QtBot) -> None:
+        go = threading.Event()
+        window._opener = lambda path: FakeRecording(wait=go)
+        window.open_recording("/runs/h200.cuzk")
+        qtbot.waitUntil(lambda: window.shown is not window.live, timeout=WAIT_MS)
+        window.back_to_live()
+        assert window.pages.currentWidget() is window.live
+        (ending,) = window._ending
+        assert not ending.close(0.0)  # it still waits for its file
+        go.set()
+        assert ending.close(5.0)
 
     def test_closing_while_it_opens(self, window: MainWindow, qtbot: QtBot) -> None:
         go = threading.Event()

@@ -165,7 +165,7 @@ class TestSettings:
         assert sorted(engine.changes, key=str) == sorted(wanted, key=str)
         qtbot.waitUntil(lambda: prestage.isEnabled() and prestage.value == "locked", timeout=WAIT_MS)
         qtbot.waitUntil(lambda: len(window.session.marks) == 3, timeout=WAIT_MS)
-        assert window.devices.cards["cpu"].workers.value == 3
+        qtbot.waitUntil(lambda: window.devices.cards["cpu"].workers.value == 3, timeout=WAIT_MS)
 
     def test_a_refused_change_goes_back_and_is_said(self, window: MainWindow, engine: FakeEngine, qtbot: QtBot) -> None:
         engine.refuse_settings = "pipeline.prestage: not now"
@@ -474,10 +474,12 @@ class TestClosing:
             assert window.clean_end
 
     def test_layout_is_remembered(self, window: MainWindow, open_window: OpenWindow, engine: FakeEngine) -> None:
-        window.live.columns.setSizes([400, 700, 260])
-        sizes = window.live.columns.sizes()
+        devices, jobs = window.live.left.sizes()
+        assert devices > jobs
+        window.live.left.setSizes([jobs, devices])
         window.close()
-        assert open_window(engine).live.columns.sizes()[0] == pytest.approx(sizes[0], abs=60)
+        devices, jobs = open_window(engine).live.left.sizes()  # the window itself may be smaller on a small screen
+        assert devices < jobs
 
 
 class TestTheme:
@@ -533,3 +535,41 @@ def test_times_of_phases_are_whole_in_the_narrowest_column(open_window: OpenWind
         return wide and all(took.mapToGlobal(took.rect().bottomRight()).x() <= right for took in labels)
 
     qtbot.waitUntil(whole, timeout=WAIT_MS)
+
+
+def test_nothing_is_cut_off_in_the_smallest_window(open_window: OpenWindow, qtbot: QtBot) -> None:
+    window = open_window(FakeEngine(ProcessState.READY))
+    qtbot.waitUntil(lambda: bool(window.devices.rows), timeout=WAIT_MS)
+    window.resize(SMALLEST)
+    live = window.live
+    qtbot.waitUntil(lambda: window.size() == SMALLEST, timeout=WAIT_MS)
+    for splitter in (live.columns, live.left):
+        assert splitter.width() <= window.width()
+    shown = live.devices.parentWidget()
+    assert shown is not None
+    assert shown.minimumSizeHint().width() <= live.left.widget(0).width()
+    assert live.columns.widget(2).geometry().right() < live.width()
+
+
+def test_tab_goes_from_left_to_right_and_from_top_to_bottom(open_window: OpenWindow, qtbot: QtBot) -> None:
+    window = open_window(FakeEngine(ProcessState.READY))
+    live = window.live
+    qtbot.waitUntil(
+        lambda: bool(live.devices.rows) and live._seen_widgets[:1] == (live.devices.version,), timeout=WAIT_MS
+    )
+    chain, widget = [], window.nextInFocusChain()
+    while widget is not window:
+        if widget.focusPolicy() & Qt.FocusPolicy.TabFocus and widget.isVisible():
+            chain.append(widget)
+        widget = widget.nextInFocusChain()
+    row = live.devices.rows["pipeline.prestage"].control
+    wanted = [
+        window.top.prove,
+        live.devices.cards["cpu"].workers,
+        row,
+        live.jobs,
+        live.charts.memory.scale,
+        live.detail,
+    ]
+    places = [next(i for i, w in enumerate(chain) if w is part or part.isAncestorOf(w)) for part in wanted]
+    assert places == sorted(places)
