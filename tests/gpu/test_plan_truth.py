@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from cuzk_engine.curves import Curve
+from cuzk_engine.curves import BLS12_381, Curve
 from cuzk_engine.devices.base import Owner
 from cuzk_engine.devices.cuda.device import CudaDevice
 from cuzk_engine.keys import KeyCache
@@ -53,6 +54,31 @@ def test_plan_is_true(runner: Runner, curve: Curve, tmp_path: Path, profile: str
                 assert_plan_is_true(device, prove, slack)
             device.release_residents()
             runner._tables.clear()
+    finally:
+        runner.release_caches()
+        device.release_residents()
+
+
+@pytest.mark.parametrize("profile", ["dense:2^17", "porep:2^17"])
+def test_plan_of_two_workers_is_never_below_the_peak(runner: Runner, tmp_path: Path, profile: str) -> None:
+    write_folder(make_circuit(profile, BLS12_381), tmp_path, seed="plan")
+    files = tmp_path / "circuit.zkey", tmp_path / "witness.wtns"
+    device = runner.device
+    assert isinstance(device, CudaDevice)
+
+    def prove(worker: int, settings: PipelineSettings) -> None:
+        for number in range(4):
+            runner.prove(*files, Owner(f"plan {worker} {number}", 0, worker), settings)
+
+    try:
+        for prestage, double_buffer, residency in itertools.product(Prestage, (False, True), Residency):
+            settings = PipelineSettings(prestage, double_buffer, residency=residency)
+            planned = runner.report(files[0], settings, workers=2).total
+            device.ledger.reset_peak()
+            with ThreadPoolExecutor(2) as pool:
+                list(pool.map(prove, range(2), [settings] * 2))
+            assert device.memory().peak <= planned
+            device.release_residents()
     finally:
         runner.release_caches()
         device.release_residents()
