@@ -50,8 +50,9 @@ def _soon(nanoseconds: int, call: Callable[[], None]) -> asyncio.TimerHandle:
 
 
 class JobManager:
-    """See the module's text. ``changed`` is called with each job that changed; ``settle`` with one that ended; ``clock``
-    gives the times that people see, ``ticks`` those by which jobs wait: that clock may be set; ``later`` calls something after so many nanoseconds and can be cancelled."""
+    """See the module's text. ``changed`` is called with each job that changed; ``settle`` with one that ended;
+    ``clock`` gives the times that people see, ``ticks`` those by which jobs wait, since the other clock may be set;
+    ``later`` calls something after so many nanoseconds and can be cancelled."""
 
     def __init__(
         self,
