@@ -84,7 +84,10 @@ def test_a_whole_file(tmp_path: Path) -> None:
         ("[pipeline]\nenabled = 1\n", "pipeline.enabled is 1: expected true or false"),
         ("[gpus]\ndevices = 'all'\n", "expected a list"),
         ("[devices.cpu]\nworker = 1\n", ":2: unknown key 'worker' in [devices.\"cpu\"]; did you mean 'workers'?"),
-        ("[devices.'cuda:0']\n\nworkers = 9\n", ":3: workers in [devices.\"cuda:0\"] is 9: expected a whole number from 1 to 8"),
+        (
+            "[devices.'cuda:0']\n\nworkers = 9\n",
+            ':3: workers in [devices."cuda:0"] is 9: expected a whole number from 1 to 8',
+        ),
         ("daemon = 3\n", ":1: daemon is a section"),
         ("[daemon\n", "is not TOML"),
     ],

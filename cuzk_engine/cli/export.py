@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from cuzk_engine.cli.console import say, say_json
 
 if TYPE_CHECKING:
+    from cuzk_engine.client.recording import Recording
+    from cuzk_engine.formats.atomic import Sink
+
     Subparsers = argparse._SubParsersAction[Any]
+
+
+_PIECE: Final = 1 << 16
 
 
 def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
@@ -26,30 +33,70 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> int:
+    from cuzk_engine.cli.signals import terminable
     from cuzk_engine.client.recording import Recording
-    from cuzk_engine.errors import CuzkError
-    from cuzk_engine.recording.perfetto import export
+    from cuzk_engine.formats.atomic import write_atomically
     from cuzk_engine.units import format_size
 
     out: Path = args.perfetto
-    partial = out.with_name(f"{out.name}.part")
-    with Recording.open(args.file) as recording:
-        try:
-            if out.exists() and out.samefile(args.file):
-                raise CuzkError(f"{out}: is the recording itself; name another file for the trace")
-            with partial.open("w", encoding="utf-8") as file:
-                count = export(recording, file)
-            partial.replace(out)
-        except OSError as error:
-            raise CuzkError(f"{out}: cannot be written: {(error.strerror or str(error)).lower()}") from error
-        finally:
-            partial.unlink(missing_ok=True)
+    with terminable(), Recording.open(args.file) as recording:
+        _refuse_recording(out, args.file)
+        trace = _Trace(recording)
+        write_atomically(out, trace)
         damage = recording.damage
-    size = out.stat().st_size
+    if out.exists() and not out.is_file():
+        return 0  # a pipe or a device: what is said must not get between
     if args.json:
-        say_json({"path": str(out), "events": count, "bytes": size, "damage": damage})
+        say_json({"path": str(out), "events": trace.events, "bytes": trace.nbytes, "damage": damage})
         return 0
-    say(f"{out}: {count:,} events, {format_size(size)}; open it at https://ui.perfetto.dev")
+    say(f"{out}: {trace.events:,} events, {format_size(trace.nbytes)}; open it at https://ui.perfetto.dev")
     if damage:
         say(f"incomplete: {damage}")
     return 0
+
+
+class _Trace:
+    """Writes the trace of a recording into a sink, and counts."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self.events = 0
+        self.nbytes = 0
+
+    def __call__(self, sink: Sink) -> None:
+        from cuzk_engine.recording.perfetto import export
+
+        text = _Text(sink)
+        self.events = export(self._recording, text)
+        text.flush()
+        self.nbytes = text.nbytes
+
+
+class _Text:
+    """Text for a sink of bytes, in pieces that are worth a call."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._parts: list[str] = []
+        self._size = 0
+        self.nbytes = 0
+
+    def write(self, text: str, /) -> None:
+        self._parts.append(text)
+        self._size += len(text)
+        if self._size >= _PIECE:
+            self.flush()
+
+    def flush(self) -> None:
+        data = "".join(self._parts).encode()
+        self._sink.write(data)
+        self.nbytes += len(data)
+        self._parts, self._size = [], 0
+
+
+def _refuse_recording(out: Path, recording: Path) -> None:
+    from cuzk_engine.errors import CuzkError
+
+    with contextlib.suppress(OSError):  # where it cannot be looked at it cannot be written either
+        if out.samefile(recording):
+            raise CuzkError(f"{out}: is the recording itself; name another file for the trace")

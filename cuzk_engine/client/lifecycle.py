@@ -327,7 +327,9 @@ def _spawn(started_by: str, config: str | Path | None, listen: str, log_level: s
         process.wait()  # the first process only makes the daemon's own and ends
         first = _read_line(reader, deadline)
     except OSError as error:
-        raise DaemonError(f"the engine could not be started: {error}") from error
+        reason = (error.strerror or str(error)).lower()
+        where = f"{error.filename}: " if error.filename else ""
+        raise DaemonError(f"{where}the engine could not be started: {reason}") from error
     finally:
         os.close(reader)
         if writer >= 0:

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import grpc
 from grpc import aio
 
+from cuzk_engine import paths
 from cuzk_engine.daemon.refusal import RefusedError
 from cuzk_engine.errors import CuzkError
 
@@ -56,7 +57,9 @@ async def _abort(context: Any, error: Exception) -> NoReturn:
     if isinstance(error, CuzkError):
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
     if isinstance(error, sqlite3.Error):
-        await context.abort(grpc.StatusCode.INTERNAL, f"the job store cannot be used: {error}")
+        await context.abort(
+            grpc.StatusCode.INTERNAL, f"the job store {paths.data_dir() / 'jobs.sqlite'} cannot be used: {error}"
+        )
     log.error("a call failed", exc_info=error)
     text = " ".join(text.split())
     await context.abort(grpc.StatusCode.INTERNAL, f"internal fault: {type(error).__name__}: {text}")

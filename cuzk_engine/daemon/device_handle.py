@@ -168,34 +168,18 @@ class DeviceHandle:
 
     async def _run_once(self) -> tuple[bool, bool, str]:
         """Whether it became ready, whether it refused to start, and why it ended."""
-        ours, theirs = socket.socketpair()
         self._has_options, self._renewing, self._is_told_to_end = True, False, False
         try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "cuzk_engine.daemon.device",
-                str(theirs.fileno()),
-                self.id,
-                str(os.getpid()),
-                json.dumps(dict(self._options())),
-                stdin=asyncio.subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-                # The variable is in the options already; beside them it would hide later changes of cpu.arena.
-                env={name: value for name, value in os.environ.items() if name != "CUZK_CPU_ARENA"},
-            )
-        except OSError as error:
-            ours.close()
+            process, channel = await self._launch()
+        except (OSError, RuntimeError) as error:  # there are no more files, processes or threads
             self._has_options = False
-            return False, False, f"the process of device {self.id} could not be started: {error}"
-        finally:
-            theirs.close()
+            reason = (getattr(error, "strerror", None) or str(error)).lower()
+            return False, False, f"the process of device {self.id} could not be started: {reason}"
         self.pid = process.pid
         self._sent_workers = 0
         self._is_lost = False
         refused, fault = "", ""
-        channel = self._channel = await AsyncChannel.over(ours)
+        self._channel = channel
         if self._ending.is_set():
             channel.send({"type": "end"})
         try:
@@ -221,6 +205,31 @@ class DeviceHandle:
         code = await self._wait_ended(process)
         self._has_options = False
         return was_ready, bool(refused), refused or fault or _ended(self.id, code)
+
+    async def _launch(self) -> tuple[asyncio.subprocess.Process, AsyncChannel]:
+        """A new process, and the channel to it."""
+        ours, theirs = socket.socketpair()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "cuzk_engine.daemon.device",
+                str(theirs.fileno()),
+                self.id,
+                str(os.getpid()),
+                json.dumps(dict(self._options())),
+                stdin=asyncio.subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+                # The variable is in the options already; beside them it would hide later changes of cpu.arena.
+                env={name: value for name, value in os.environ.items() if name != "CUZK_CPU_ARENA"},
+            )
+            return process, await AsyncChannel.over(ours)
+        except BaseException:
+            ours.close()  # so a process that there is already ends too
+            raise
+        finally:
+            theirs.close()
 
     async def _wait_ended(self, process: asyncio.subprocess.Process) -> int:
         try:

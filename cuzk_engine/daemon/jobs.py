@@ -51,6 +51,7 @@ def _soon(nanoseconds: int, call: Callable[[], None]) -> asyncio.TimerHandle:
 
 class JobManager:
     """See the module's text. ``changed`` is called with each job that changed; ``settle`` with one that ended;
+    ``clock`` gives the times that people see, ``ticks`` those by which jobs wait, since the other clock may be set;
     ``later`` calls something after so many nanoseconds and can be cancelled."""
 
     def __init__(
@@ -61,11 +62,13 @@ class JobManager:
         changed: Callable[[JobRecord], None],
         settle: Callable[[JobRecord], None],
         clock: Callable[[], int] = time.time_ns,
+        ticks: Callable[[], int] = time.monotonic_ns,
         later: Callable[[int, Callable[[], None]], Any] = _soon,
     ) -> None:
         self._changed = changed
         self._settle = settle
         self._clock = clock
+        self._ticks = ticks
         self._later = later
         self._scheduler = Scheduler(policy)
         self._book = JobBook(store)
@@ -83,6 +86,7 @@ class JobManager:
     def recover(self) -> None:
         """Takes over what the store holds from before: what ran when the daemon died is queued once more."""
         for job in self._book.recover():
+            job.since_ns = self._ticks() - max(0, self._clock() - job.submitted_unix_ns)
             interrupted = [part for part in job.parts if part.state.runs]
             again = [part.died() for part in interrupted]
             for part in job.parts:
@@ -121,6 +125,7 @@ class JobManager:
         if known is not None:
             return known
         job.submitted_unix_ns = job.last_activity_unix_ns = self._clock()
+        job.since_ns = self._ticks()
         job.summarise()
         self._book.add(job)
         if job.kind == CIRCUIT_KIND:
@@ -159,7 +164,7 @@ class JobManager:
         if job.state is not JobState.QUEUED or not self._scheduler.queue.has_job(job.id):
             return 0
         if self._positions is None:
-            self._positions = self._scheduler.positions(self._clock())
+            self._positions = self._scheduler.positions(self._ticks())
         return self._positions.get(job.id, 0)
 
     def next_change(self, job: JobRecord) -> asyncio.Event:
@@ -262,9 +267,9 @@ class JobManager:
         """Gives waiting partitions to workers that have nothing to do."""
         if self.draining:
             return
-        now = self._clock()
+        now = self._ticks()
         while (choice := self._scheduler.choose(now)) is not None:
-            self._start(choice, now)
+            self._start(choice)
         if self._waking is not None:
             self._waking.cancel()
             self._waking = None
@@ -368,7 +373,8 @@ class JobManager:
         found = map(self._book.active, dict.fromkeys(job for job, _ in self._scheduler.running))
         return [job for job in found if job is not None]
 
-    def _start(self, choice: Choice, now: int) -> None:
+    def _start(self, choice: Choice) -> None:
+        now = self._clock()
         job = self._book.get(choice.part.job)
         part = job.parts[choice.part.number]
         if job.state is JobState.QUEUED and not job.partitions_done:

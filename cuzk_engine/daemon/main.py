@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("cuzk")
 
+_OPEN_FILES: Final = 1 << 16
 _ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -56,6 +57,7 @@ def run_daemon(options: Options) -> int:
 
     open_standard_streams()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no witness in a core file
+    _allow_many_clients()
     from cuzk_engine import config, paths
     from cuzk_engine.client.address import parse_address
     from cuzk_engine.client.instance import InstanceLock, read_lock
@@ -237,6 +239,14 @@ class _Signals:
             "%s: %s", signal.Signals(number).name, "ending at once" if self._count > 1 else "ending after what runs"
         )
         self._request_stop(drain=self._count == 1)
+
+
+def _allow_many_clients() -> None:
+    """Each connection is an open file, and the usual limit is meant for programs without any."""
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if most == resource.RLIM_INFINITY else min(most, _OPEN_FILES)
+    if now != resource.RLIM_INFINITY and wanted > now:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 def _log_start(settings: Settings, instance: Instance) -> None:

@@ -174,7 +174,7 @@ def waiting(job: JobRecord, part: Partition) -> Waiting:
         number=part.number,
         priority=job.priority,
         order=job.order,
-        since_ns=job.submitted_unix_ns,
+        since_ns=job.since_ns,
         circuit=job.key_path,
         device=job.wanted_device,
         refused=frozenset(part.refused),

@@ -128,7 +128,8 @@ class Partition:
 
 @dataclass(slots=True, eq=False)
 class JobRecord:
-    """A job. ``order`` grows with each accepted job; ``parts`` are empty in a record that was read for its summary."""
+    """A job. ``order`` grows with each accepted job; ``since_ns``: since when it waits, on a clock that nobody sets, of
+    this start of the daemon; ``parts`` are empty in a record that was read for its summary."""
 
     id: str
     kind: str = CIRCUIT_KIND
@@ -144,6 +145,7 @@ class JobRecord:
     state: JobState = JobState.QUEUED
     priority: Priority = Priority.NORMAL
     order: int = 0
+    since_ns: int = 0
     phase: str = ""
     progress: float = 0.0
     device: str = ""
@@ -211,7 +213,8 @@ class Totals:
         """A job that has ended."""
         if job.state is JobState.COMPLETED:
             self.completed[job.kind] += 1
-            self.seconds[job.kind] += (job.finished_unix_ns - job.started_unix_ns) / 1e9
+            # The clock may have been set back meanwhile; a sum for monitors never falls.
+            self.seconds[job.kind] += max(0, job.finished_unix_ns - job.started_unix_ns) / 1e9
         elif job.state is JobState.FAILED:
             self.failed[job.kind] += 1
         else:

@@ -239,7 +239,7 @@ class Store:
 
 
 def _job_body(job: JobRecord) -> str:
-    skipped = ("order", "parts")
+    skipped = ("order", "since_ns", "parts")
     document = {item.name: getattr(job, item.name) for item in fields(JobRecord) if item.name not in skipped}
     return json.dumps({**document, "phases": [asdict(phase) for phase in job.phases]})
 

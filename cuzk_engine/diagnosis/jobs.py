@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from cuzk_engine.client.types import JobInfo, JobState
-from cuzk_engine.diagnosis.queue import JobTimes, Queue
+from cuzk_engine.diagnosis.queue import FOREVER, JobTimes, Queue
 
 MOST_JOBS: Final = 10_000
 
@@ -65,15 +65,20 @@ def _with_past(before: JobTimes | None, now: JobTimes, job: JobInfo, wall_offset
         return now
     taken = before.taken
     if taken is None and before.partitions_left:
-        taken = job.last_activity_unix_ns - wall_offset_ns
+        taken = _on_clock(job.last_activity_unix_ns, wall_offset_ns)
     return replace(now, taken=taken)
 
 
 def times_of(job: JobInfo, wall_offset_ns: int) -> JobTimes:
-    started = job.started_unix_ns - wall_offset_ns if job.started_unix_ns else None
-    finished = job.finished_unix_ns - wall_offset_ns if job.finished_unix_ns else None
+    started = _on_clock(job.started_unix_ns, wall_offset_ns) if job.started_unix_ns else None
+    finished = _on_clock(job.finished_unix_ns, wall_offset_ns) if job.finished_unix_ns else None
     if job.state is JobState.QUEUED:  # put back: a worker had it, and lost it
         started = None
     # A job of several partitions waits until its last one was taken.
     left = max(0, job.partitions - job.partitions_done - 1) if job.state is JobState.RUNNING else 0
-    return JobTimes(job.submitted_unix_ns - wall_offset_ns, started, finished, job.device, left)
+    return JobTimes(_on_clock(job.submitted_unix_ns, wall_offset_ns), started, finished, job.device, left)
+
+
+def _on_clock(unix_ns: int, wall_offset_ns: int) -> int:
+    """A time on the events' clock, in the range of an event's, whatever was sent."""
+    return max(-FOREVER, min(FOREVER, unix_ns - wall_offset_ns))

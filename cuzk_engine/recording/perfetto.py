@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import IO, Any, Final
+from typing import Any, Final, Protocol
 
 from cuzk_engine.client.recording import Recording
 from cuzk_engine.client.types import TelemetryUpdate
@@ -34,7 +34,13 @@ _READINGS: Final = {
 }
 
 
-def export(recording: Recording, out: IO[str]) -> int:
+class Text(Protocol):
+    """Where the trace goes, piece by piece; a text file is one."""
+
+    def write(self, text: str, /) -> object: ...
+
+
+def export(recording: Recording, out: Text) -> int:
     """Writes the trace; returns how many events it has. The file is written piece by piece."""
     count = 0
     out.write('{"displayTimeUnit":"ms","otherData":')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 import zlib
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,7 @@ from google.protobuf.message import DecodeError, Message
 
 from cuzk_engine.diagnosis.table import Names, SpanTable
 from cuzk_engine.errors import FormatError
+from cuzk_engine.formats.source import open_regular, read_at
 from cuzk_engine.proto import engine_v1_pb2 as pb
 from cuzk_engine.recording.layout import APPLICATION_ID, BUCKETS, LEVELS, MAX_CHUNK_BYTES, SCHEMA, SCHEMA_VERSION
 from cuzk_engine.recording.levels import Row, unpack
@@ -21,6 +23,7 @@ from cuzk_engine.telemetry.tables import span_table
 
 _MAGIC: Final = b"SQLite format 3\x00"
 _MAX_BLOB: Final = 64 << 20
+_MAX_NUMBER: Final = 1 << 62  # nanoseconds: a century and a half
 
 M = TypeVar("M", bound=Message)
 
@@ -74,7 +77,8 @@ class RecordingReader:
     def number(self, key: str) -> int | None:
         """Of ``first_ns``, ``last_ns``, ``events``, ``lost``, ``dropped_until_ns``, ``created_unix_ns``."""
         text = self.meta.get(key, b"")
-        return int(text) if text.isdigit() and len(text) < 20 else None
+        number = int(text) if text.isdigit() and len(text) < 20 else None
+        return None if number is None or number > _MAX_NUMBER else number
 
     # ---- what it holds ----
 
@@ -131,11 +135,8 @@ class RecordingReader:
     # ---- inside ----
 
     def _check_head(self) -> None:
-        try:
-            with self.path.open("rb") as file:
-                head = file.read(100)
-        except OSError as error:
-            raise FormatError(self.path, f"cannot be opened: {(error.strerror or str(error)).lower()}") from error
+        with open_regular(self.path) as (descriptor, _):
+            head = bytes(read_at(descriptor, 100))
         if not head:
             raise FormatError(self.path, "is empty, expected a recording")
         if not head.startswith(_MAGIC):
@@ -146,7 +147,7 @@ class RecordingReader:
 
     def _open(self) -> sqlite3.Connection:
         problem: sqlite3.Error | None = None
-        name = f"file:{quote(str(self.path.absolute()))}?mode=ro"
+        name = f"file:{quote(os.fsencode(self.path.absolute()))}?mode=ro"
         for suffix in ("", "&immutable=1"):  # a folder that cannot be written has no room for WAL's shared memory
             database = sqlite3.connect(name + suffix, uri=True, isolation_level=None, check_same_thread=False)
             try:

@@ -137,20 +137,21 @@ class RecordingWriter:
     def _set_up(self, address: str) -> sqlite3.Connection:
         database = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
         try:
+            database.execute(f"PRAGMA page_size={PAGE_BYTES}")
+            with _transaction(database):
+                database.execute(f"PRAGMA application_id={APPLICATION_ID}")
+                database.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+                for statement in SCHEMA.values():
+                    database.execute(statement)
+                self._put(database, address=address, created_unix_ns=time.time_ns())
+            # Only now: so the file without its journal, as somebody may copy it after a crash, is a recording too.
             for pragma in (
-                f"page_size={PAGE_BYTES}",
-                f"application_id={APPLICATION_ID}",
-                f"user_version={SCHEMA_VERSION}",
                 "journal_mode=WAL",
                 "synchronous=NORMAL",
                 "wal_autocheckpoint=64",
                 f"journal_size_limit={1 << 20}",
             ):
                 database.execute(f"PRAGMA {pragma}")
-            with _transaction(database):
-                for statement in SCHEMA.values():
-                    database.execute(statement)
-                self._put(database, address=address, created_unix_ns=time.time_ns())
         except BaseException:
             database.close()
             raise

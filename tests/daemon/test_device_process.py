@@ -1,6 +1,7 @@
 """The two ends of a device process: what the supervisor hears when it cannot be told, or when nobody answers."""
 
 import asyncio
+import errno
 import socket
 import sys
 import threading
@@ -93,3 +94,42 @@ def test_a_result_too_large_for_a_message_ends_the_job(monkeypatch: pytest.Monke
     finally:
         here.close()
         there.close()
+
+
+def test_a_process_that_cannot_be_started_is_started_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit of open files may be reached at that moment, by many clients."""
+    refusals = [OSError(errno.EMFILE, "Too many open files"), RuntimeError("can't start new thread")]
+
+    def no_pair() -> Any:
+        raise refusals.pop(0)
+
+    class Heard(Listener):
+        def __init__(self) -> None:
+            super().__init__()
+            self.reasons: list[str] = []
+            self.ready = asyncio.Event()
+
+        def device_died(self, device: DeviceHandle, reason: str, *, lost: bool) -> None:
+            self.reasons.append(reason)
+            if not refusals:
+                monkeypatch.undo()
+
+        def device_changed(self, device: DeviceHandle) -> None:
+            if device.is_ready:
+                self.ready.set()
+
+    async def check() -> None:
+        listener = Heard()
+        options = {"arena": "auto", "threads": 1, "evaluation_threads": 1, "budget": "auto", "margin": "1GiB"}
+        handle = DeviceHandle("cpu", lambda: {**options, "min_idle": "5m", "processes": 1}, listener, dict, lambda _: 1)
+        monkeypatch.setattr(socket, "socketpair", no_pair)
+        running = asyncio.create_task(handle.run())
+        await asyncio.wait_for(listener.ready.wait(), 60)
+        await handle.end()
+        await asyncio.wait_for(running, 10)
+        assert listener.reasons == [
+            "the process of device cpu could not be started: too many open files",
+            "the process of device cpu could not be started: can't start new thread",
+        ]
+
+    asyncio.run(check())

@@ -94,6 +94,7 @@ class JobMachine(RuleBasedStateMachine):
         self.alarms: list[tuple[int, Callable[[], None]]] = []
         self.devices = {name: Slot(self, name) for name in DEVICES}
         self.policy = Policy()
+        self.clock_is_ahead = 10**6
 
     @initialize(policy=policies)
     def begin(self, policy: Policy) -> None:
@@ -108,7 +109,8 @@ class JobMachine(RuleBasedStateMachine):
             policy=self.policy,
             changed=lambda job: None,
             settle=self.on_settle,
-            clock=lambda: self.now,
+            clock=lambda: self.now + self.clock_is_ahead,
+            ticks=lambda: self.now,
             later=self.later,
         )
         self.manager.recover()
@@ -195,6 +197,10 @@ class JobMachine(RuleBasedStateMachine):
             self.submit(Priority.LOW, 4, circuit, "", "")
         for _ in range(critical):
             self.submit(Priority.CRITICAL, 3, "b", device, "")
+
+    @rule(by=st.sampled_from([-(10**5), -WAIT, AGING, 10**5]))
+    def somebody_sets_the_clock(self, by: int) -> None:
+        self.clock_is_ahead += by
 
     @precondition(lambda self: self.orders())
     @rule(

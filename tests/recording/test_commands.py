@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import sqlite3
 import subprocess
 import tempfile
+import zlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +122,28 @@ def test_diagnosis_as_json(cuzk: Cuzk, recorded: Path) -> None:  # noqa: F811
     assert (document["lost"], document["damage"], document["settings"]["pipeline.prestage"]) == (7, None, "off")
 
 
+@pytest.mark.parametrize("key", ["first_ns", "last_ns", "dropped_until_ns"])
+@pytest.mark.parametrize("number", [2**63 - 1, 2**63, 9999999999999999999])
+def test_times_that_none_can_be_are_passed_over(cuzk: Cuzk, recorded: Path, key: str, number: int) -> None:  # noqa: F811
+    with sqlite3.connect(recorded) as database:
+        database.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, str(number).encode()))
+    assert cuzk("diagnose", recorded).code == 0
+
+
+def test_a_job_of_impossible_times_does_not_end_the_diagnosis(cuzk: Cuzk, recorded: Path) -> None:  # noqa: F811
+    with sqlite3.connect(recorded) as database:
+        number, data = database.execute("SELECT number, data FROM chunks ORDER BY number").fetchone()
+        batch = pb.TelemetryBatch.FromString(zlib.decompress(data))
+        for submitted, started in ((-(2**63), 2**63 - 1), (2**63 - 1, -(2**63))):
+            batch.jobs.add(
+                id=f"j{started}", submitted_unix_ns=submitted, started_unix_ns=started, state=pb.JOB_STATE_COMPLETED
+            )
+        database.execute(
+            "UPDATE chunks SET data = ? WHERE number = ?", (zlib.compress(batch.SerializeToString()), number)
+        )
+    assert cuzk("diagnose", recorded).code == 0
+
+
 def test_a_part_of_the_time(cuzk: Cuzk, recorded: Path) -> None:  # noqa: F811
     document = json.loads(cuzk("diagnose", recorded, "--from", "400ms", "--to", "1s", "--json").out)
     assert document["seconds"] == pytest.approx(0.6)
@@ -180,6 +206,31 @@ def test_a_trace_does_not_replace_its_recording(cuzk: Cuzk, recorded: Path) -> N
     assert result.error == f"{recorded}: is the recording itself; name another file for the trace"
     assert cuzk("diagnose", recorded).code == 0
     assert cuzk("export", recorded, "--perfetto", recorded.parent / "no" / "x").code == 1
+
+
+def test_a_trace_into_a_pipe_or_a_device_leaves_it_what_it_is(cuzk: Cuzk, recorded: Path, tmp_path: Path) -> None:  # noqa: F811
+    pipe, link, neighbour = tmp_path / "pipe", tmp_path / "link", tmp_path / "real.json.part"
+    neighbour.write_text("somebody's")
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as pool:
+        text = pool.submit(pipe.read_text)
+        wait_for(lambda: cuzk("export", recorded, "--perfetto", pipe).code == 0)  # from when somebody reads
+        assert json.loads(text.result(10))["traceEvents"]
+    assert pipe.is_fifo()
+    link.symlink_to(tmp_path / "real.json")
+    assert cuzk("export", recorded, "--perfetto", link).code == 0
+    assert link.is_symlink()
+    assert json.loads((tmp_path / "real.json").read_text())["traceEvents"]
+    assert neighbour.read_text() == "somebody's"
+
+
+def test_odd_names_of_recordings(cuzk: Cuzk, recorded: Path, tmp_path: Path) -> None:  # noqa: F811
+    odd = recorded.rename(tmp_path / os.fsdecode(b"n\xfc?#%41 \n.cuzkrec"))
+    for arguments in (("diagnose", odd), ("info", odd), ("export", odd, "--perfetto", tmp_path / "t.json")):
+        assert cuzk(*arguments).code == 0, arguments
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert cuzk("diagnose", pipe).error == f"{pipe}: is a pipe, expected a regular file"  # and waits for nobody
 
 
 def test_info(cuzk: Cuzk, recorded: Path) -> None:  # noqa: F811
