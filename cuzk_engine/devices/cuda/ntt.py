@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -11,7 +12,11 @@ import numpy as np
 
 from cuzk_engine.curves import Curve
 from cuzk_engine.devices.cuda import programs
+from cuzk_engine.devices.cuda.compiler import Program
 from cuzk_engine.devices.cuda.module import Kernels
+from cuzk_engine.devices.cuda.need import FR_BYTES
+from cuzk_engine.devices.cuda.replay import Player, Tape
+from cuzk_engine.devices.cuda.script import Argument, Recorder, Ref
 from cuzk_engine.devices.cuda.shape import table_rows
 
 INVERSE, COSET, SCALE_TABLE, SCALE_CONSTANT = 1, 2, 4, 8
@@ -83,16 +88,89 @@ def _constants(curve: Curve, log_n: int) -> np.ndarray[Any, np.dtype[np.uint64]]
     return to_limbs([v * radix % r for v in roots + inverses + shifts])
 
 
-@dataclass(frozen=True, slots=True)
-class _Launch:
-    """A kernel and all its arguments but the first, the vector: made once, since a short transform would wait for
-    Python to make them again."""
+_DATA, _TABLE = 0, 1  # bases of the scripts
 
-    function: Any
-    grid: tuple[int, int]
-    block: tuple[int]
-    rest: tuple[Any, ...]
-    shared: int
+
+class _Steps:
+    """Records transforms of ``batch`` vectors of ``n`` elements, with a table for sizes up to 2^``most``; see `Ntt`."""
+
+    def __init__(
+        self, recorder: Recorder, curve: Curve, program: Program, most: int, each: int, n: int, batch: int
+    ) -> None:
+        self._recorder, self._curve, self._program, self._each = recorder, curve, program, each
+        self._n, self._batch, self._log_n = n, batch, n.bit_length() - 1
+        if n != 1 << self._log_n or self._log_n > most:
+            raise ValueError(f"vector of {n} elements: a power of two up to 2^{most} is needed")
+        rows = table_rows(most)
+        self._data = Ref(_DATA, 0, batch * n * FR_BYTES)
+        whole = Ref(_TABLE, 0, rows * FR_BYTES)
+        self._table, constants = whole[: FR_BYTES << most], whole[FR_BYTES << most :]
+        sizes = constants[FR_BYTES * _ROOTS :]
+        self._inverse_size = sizes[FR_BYTES * self._log_n :]
+        powers = sizes[FR_BYTES * (MAX_LOG + 1) :]
+        self._shifts = powers, powers[FR_BYTES * _POWERS :]
+
+    @property
+    def is_odd(self) -> bool:
+        """Whether the vector's coset is the odd one."""
+        return self._log_n < self._curve.two_adicity
+
+    def run(
+        self,
+        *,
+        inverse: bool = False,
+        in_reversed: bool = False,
+        coset: bool = False,
+        scale: bool | None = None,
+        passes: tuple[Pass, ...] | None = None,
+    ) -> None:
+        if coset and inverse and not in_reversed:
+            raise ValueError("the inverse coset transform takes its input in reversed order")
+        if coset and not self.is_odd:
+            raise ValueError(f"no root of unity of order 2^{self._log_n + 1}: use a shift of its own")
+        flags = INVERSE if inverse else 0
+        final = SCALE_CONSTANT if (inverse if scale is None else scale) else 0
+        first = 0
+        if coset and (inverse or not in_reversed):
+            flags |= COSET
+        elif coset:
+            first = SCALE_TABLE
+        if self._log_n == 0:
+            return
+        if self._log_n < 3:
+            common = (self._data, np.uint64(self._n), self._table, np.uint32(self._log_n))
+            tiny = (*common, np.uint32(flags | first | final), self._inverse_size, np.int32(in_reversed))
+            self._recorder.launch(self._program, "ntt_tiny", self._batch, 32, tiny)
+            return
+        steps = passes or plan(self._log_n)
+        ordered = steps[::-1] if in_reversed else steps
+        uses = [flags] * len(ordered)
+        uses[0] |= first
+        uses[-1] |= final
+        for step, use in zip(ordered, uses, strict=True):
+            self._pass("ntt_merge" if in_reversed else "ntt_split", step, use)
+
+    def _pass(self, name: str, step: Pass, use: int) -> None:
+        log_tile = step.bits + step.columns
+        words = [np.uint32(x) for x in (self._log_n, step.first, step.bits, step.columns, use)]
+        arguments: list[Argument] = [self._data, np.uint64(self._n), self._table, *words, self._inverse_size]
+        grid = (1 << (self._log_n - log_tile), self._batch)
+        self._recorder.launch(self._program, name, grid, 1 << (log_tile - self._each), arguments, 32 << log_tile)
+
+    def reverse(self) -> None:
+        self._launch_flat("ntt_reverse", (self._data, np.uint64(self._n), np.uint32(self._log_n)))
+
+    def scale_by_shift(self, *, inverse: bool = False, is_reversed: bool = False) -> None:
+        n, bits = np.uint64(self._n), np.uint32(self._log_n if is_reversed else 0)
+        self._launch_flat("ntt_scale_powers", (self._data, n, self._shifts[int(inverse)], n, bits))
+
+    def _launch_flat(self, name: str, arguments: tuple[Argument, ...]) -> None:
+        grid = (flat_grid(self._n), self._batch)
+        self._recorder.launch(self._program, name, grid, 256, arguments)
+
+
+def flat_grid(n: int) -> int:
+    return min(-(-n // 256), 132 * 16)
 
 
 class Ntt:
@@ -100,7 +178,7 @@ class Ntt:
     ``table`` where that is given, else from CuPy's allocator.
 
     Vectors are contiguous uint64 arrays of shape (n, 4) or (batch, n, 4), Montgomery or plain form (the transform is
-    linear; the twiddles are in Montgomery form), changed in place.
+    linear; the twiddles are in Montgomery form), changed in place. What a call launches is recorded the first time.
     """
 
     def __init__(
@@ -115,20 +193,16 @@ class Ntt:
     ) -> None:
         if not 0 <= log_n <= MAX_LOG:
             raise ValueError(f"transform of size 2^{log_n}: 2^0 to 2^{MAX_LOG} are supported")
-        self._kernels, self._curve, self.log_n, self._each = kernels, curve, log_n, each
+        self._curve, self.log_n, self._each = curve, log_n, each
         self.program = programs.ntt(curve, threads, blocks, each)
         whole = cupy.empty((table_rows(log_n), 4), dtype=np.uint64) if table is None else table
         self.table, constants = whole[: 1 << log_n], whole[1 << log_n :]
         values = _constants(curve, log_n)
         constants[: len(values)].set(values, stream=cupy.cuda.get_current_stream())
-        self._inverse_sizes = constants[_ROOTS:]
-        powers = constants[_ROOTS + MAX_LOG + 1 :]
-        self._shifts = powers, powers[_POWERS:]
-        self._launches: dict[tuple[Any, ...], list[_Launch]] = {}
-        self._launch_flat("ntt_table", (self.table, constants, np.uint64(1 << log_n)), 1 << log_n)
-
-    def _launch_flat(self, name: str, arguments: tuple[Any, ...], n: int, batch: int = 1) -> None:
-        self._kernels.launch(self.program, name, (min(-(-n // 256), 132 * 16), batch), 256, arguments)
+        self._player = Player(kernels)
+        self._tapes: dict[Hashable, Tape] = {}
+        grid = flat_grid(1 << log_n)
+        kernels.launch(self.program, "ntt_table", grid, 256, (self.table, constants, np.uint64(1 << log_n)))
 
     def run(
         self,
@@ -147,94 +221,63 @@ class Ntt:
         forward to reversed order and inverse from reversed order cost nothing beyond the plain ones; forward from
         reversed order takes n multiplications.
         """
-        n = data.shape[-2]
-        log_n = n.bit_length() - 1
-        if n != 1 << log_n or log_n > self.log_n:
-            raise ValueError(f"vector of {n} elements: a power of two up to 2^{self.log_n} is needed")
-        if coset and inverse and not in_reversed:
-            raise ValueError("the inverse coset transform takes its input in reversed order")
-        if coset and log_n == self._curve.two_adicity:
-            raise ValueError(f"no root of unity of order 2^{log_n + 1}: use a shift of its own")
-        batch = data.size // (4 * n)
-        flags = INVERSE if inverse else 0
-        final = SCALE_CONSTANT if (inverse if scale is None else scale) else 0
-        first = 0
-        if coset and (inverse or not in_reversed):
-            flags |= COSET
-        elif coset:
-            first = SCALE_TABLE
-        if log_n == 0:
-            return
-        if log_n < 3:
-            words = (np.uint32(log_n), np.uint32(flags | first | final), self._inverse_sizes[log_n])
-            arguments = (data, np.uint64(n), self.table, *words, np.int32(in_reversed))
-            self._kernels.launch(self.program, "ntt_tiny", batch, 32, arguments)
-            return
-        key = (log_n, batch, in_reversed, flags, first, final, passes)
-        launches = self._launches.get(key)
-        if launches is None:
-            steps = passes or plan(log_n)
-            ordered = steps[::-1] if in_reversed else steps
-            uses = [flags] * len(ordered)
-            uses[0] |= first
-            uses[-1] |= final
-            name = "ntt_merge" if in_reversed else "ntt_split"
-            launches = [self._launch_of(name, log_n, batch, step, use) for step, use in zip(ordered, uses, strict=True)]
-            self._launches[key] = launches
-        for launch in launches:
-            launch.function(launch.grid, launch.block, (data, *launch.rest), shared_mem=launch.shared)
 
-    def _launch_of(self, name: str, log_n: int, batch: int, step: Pass, use: int) -> _Launch:
-        log_tile = step.bits + step.columns
-        shared = 32 << log_tile
-        words = [np.uint32(x) for x in (log_n, step.first, step.bits, step.columns, use)]
-        return _Launch(
-            self._kernels.function(self.program, name, shared),
-            (1 << (log_n - log_tile), batch),
-            (1 << (log_tile - self._each),),
-            (np.uint64(1 << log_n), self.table, *words, self._inverse_sizes[log_n]),
-            shared,
-        )
+        def steps(to: _Steps) -> None:
+            to.run(inverse=inverse, in_reversed=in_reversed, coset=coset, scale=scale, passes=passes)
+
+        self._play(data, ("run", inverse, in_reversed, coset, scale, passes), steps)
 
     def reverse(self, data: Any) -> None:
         """Exchanges the elements at i and at the bit reversal of i."""
-        n = data.shape[-2]
-        log_n = n.bit_length() - 1
-        self._launch_flat("ntt_reverse", (data, np.uint64(n), np.uint32(log_n)), n, data.size // (4 * n))
+        self._play(data, ("reverse",), lambda to: to.reverse())
 
     def coset_extend(self, data: Any, scale: bool = True) -> None:
         """Values on the domain to values on the coset of ``coset_shift``, natural order on both sides and no bit
         reversal in between."""
-        self.run(data, inverse=True, scale=scale)
-        if self._is_odd(data):
-            self.run(data, coset=True, in_reversed=True)
-        else:
-            self.scale_by_shift(data, is_reversed=True)
-            self.run(data, in_reversed=True)
+
+        def steps(to: _Steps) -> None:
+            to.run(inverse=True, scale=scale)
+            if not to.is_odd:
+                to.scale_by_shift(is_reversed=True)
+            to.run(coset=to.is_odd, in_reversed=True)
+
+        self._play(data, ("coset_extend", scale), steps)
 
     def coset_extend_reversed(self, data: Any, scale: bool = True) -> None:
         """The same with reversed order on both sides, which on the odd coset saves the scaling."""
-        self.run(data, inverse=True, in_reversed=True, scale=scale)
-        if self._is_odd(data):
-            self.run(data, coset=True)
-        else:
-            self.scale_by_shift(data)
-            self.run(data)
+
+        def steps(to: _Steps) -> None:
+            to.run(inverse=True, in_reversed=True, scale=scale)
+            if not to.is_odd:
+                to.scale_by_shift()
+            to.run(coset=to.is_odd)
+
+        self._play(data, ("coset_extend_reversed", scale), steps)
 
     def coset_interpolate(self, data: Any, scale: bool = True) -> None:
         """Values on that coset, reversed order, to coefficients, natural order."""
-        odd = self._is_odd(data)
-        self.run(data, inverse=True, in_reversed=True, coset=odd, scale=scale)
-        if not odd:
-            self.scale_by_shift(data, inverse=True)
+
+        def steps(to: _Steps) -> None:
+            to.run(inverse=True, in_reversed=True, coset=to.is_odd, scale=scale)
+            if not to.is_odd:
+                to.scale_by_shift(inverse=True)
+
+        self._play(data, ("coset_interpolate", scale), steps)
 
     def scale_by_shift(self, data: Any, *, inverse: bool = False, is_reversed: bool = False) -> None:
         """Multiplies the element of index i by the i-th power of the table's coset shift, or of its inverse."""
-        n = data.shape[-2]
-        bits = np.uint32(n.bit_length() - 1 if is_reversed else 0)
-        words = (data, np.uint64(n), self._shifts[int(inverse)], np.uint64(n), bits)
-        self._launch_flat("ntt_scale_powers", words, n, data.size // (4 * n))
+        key = ("scale_by_shift", inverse, is_reversed)
+        self._play(data, key, lambda to: to.scale_by_shift(inverse=inverse, is_reversed=is_reversed))
 
-    def _is_odd(self, data: Any) -> bool:
-        """Whether the vector's coset is the odd one."""
-        return bool(data.shape[-2].bit_length() - 1 < self._curve.two_adicity)
+    def _play(self, data: Any, name: tuple[Hashable, ...], steps: Callable[[_Steps], None]) -> None:
+        """``name``: of what ``steps`` does, with all that it depends on."""
+        n = data.shape[-2]
+        key = (name, n, data.size)
+        tape = self._tapes.get(key)
+        if tape is None:
+            recorder = Recorder(_DATA)
+            with recorder.on(0):
+                steps(_Steps(recorder, self._curve, self.program, self.log_n, self._each, n, data.size // (4 * n)))
+            tape = self._tapes[key] = self._player.tape(recorder.script())
+        stream = cupy.cuda.get_current_stream().ptr
+        self._player.play(tape, (stream,), (), (int(data.data.ptr), int(self.table.data.ptr)))

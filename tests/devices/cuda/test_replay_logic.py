@@ -223,6 +223,15 @@ def test_events_are_used_again_when_they_were_read(sums: Sums) -> None:
     sums.close()
 
 
+def test_without_a_sink_events_are_free_at_once(sums: Sums) -> None:
+    timeline = importlib.import_module("cuzk_engine.devices.cuda.timeline").Timeline("cuda:0", None)
+    begin, mark = timeline.events.take(2)
+    timeline.add_sum(begin, [("sort", mark)], object(), ME)
+    assert {id(event) for event in timeline.events.take(2)} == {id(begin), id(mark)}
+    assert id(timeline.events.take(1)[0]) not in {id(begin), id(mark)}
+    sums.close()
+
+
 def test_only_marks_are_timed(sums: Sums) -> None:
     sums.launch(with_bytes_that_stay(some_points()))
     (script,) = sums.scripts
