@@ -100,9 +100,9 @@ class NativeLibrary(CsrFunctions, ReplayFunctions, SetupFunctions):
         """How many threads ``threads=0`` means."""
         return int(self._dll.cuzk_threads())
 
-    def sleep(self, microseconds: int) -> int:
-        """Sleeps, and returns the CLOCK_MONOTONIC nanoseconds at its end, before it asks for the interpreter lock."""
-        return int(self._dll.cuzk_sleep(microseconds))
+    def wait_for_interpreter(self, microseconds: int) -> int:
+        """Sleeps so long without the interpreter lock, then takes it; the nanoseconds for which it waited for it."""
+        return int(self._dll.cuzk_wait_for(microseconds, _ENTER, _LEAVE))
 
     def bytes_copy(self, to: Data, source: Data, n: int, call: Call | None = None) -> None:
         """Copies n bytes; the two must not overlap."""
@@ -296,12 +296,14 @@ class NativeLibrary(CsrFunctions, ReplayFunctions, SetupFunctions):
 
 
 _P = c_void_p
+_ENTER: Final = ctypes.cast(ctypes.pythonapi.PyGILState_Ensure, _P)
+_LEAVE: Final = ctypes.cast(ctypes.pythonapi.PyGILState_Release, _P)
 _SIGNATURES: Final[Signatures] = {
     "source_hash": (c_char_p, ()),
     "isa": (c_char_p, ()),
     "isa_available": (c_char_p, ()),
     "threads": (c_uint32, ()),
-    "sleep": (c_int64, (c_uint32,)),
+    "wait_for": (c_int64, (c_uint32, _P, _P)),
     "bytes_copy": (c_int, (_P, _P, c_uint64, _P)),
     "bytes_zero": (c_int, (_P, c_uint64, _P)),
     "field_op": (c_int, (c_int, c_int, c_int, _P, _P, _P, c_uint64, _P)),

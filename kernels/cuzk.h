@@ -71,9 +71,9 @@ const char *cuzk_isa(void);         /* the code path in use: "portable", "bmi2+a
                                      * plain C++; "avx512ifma", all that there is today. */
 const char *cuzk_isa_available(void); /* comma-separated, best last */
 uint32_t cuzk_threads(void);        /* what 0 threads means */
-/* Sleeps at least so long, then returns CLOCK_MONOTONIC in nanoseconds: what an interpreter needs from then until the
- * call has returned to it is the wait for its lock. */
-int64_t cuzk_sleep(uint32_t microseconds);
+/* Sleeps at least so long, then calls acquire, and release with what that returned. The nanoseconds that acquire took:
+ * with the functions by which a thread enters and leaves an interpreter, its wait for the lock. -1 without functions. */
+int64_t cuzk_wait_for(uint32_t microseconds, int (*acquire)(void), void (*release)(int));
 /* n bytes that do not overlap, and n zero bytes, by several threads. */
 int cuzk_bytes_copy(void *to, const void *from, uint64_t n, cuzk_call *call);
 int cuzk_bytes_zero(void *data, uint64_t n, cuzk_call *call);

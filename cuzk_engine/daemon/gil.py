@@ -1,25 +1,23 @@
 """How much of the time a process's interpreter lock is held.
 
 While there is work, a thread sleeps in native code, without the lock, wakes at a time that has nothing to do with what
-the other threads do, and looks how long it then waits for the lock. The share of its looks at which the lock was not
-free estimates the share of the time for which other threads hold it. What counts as free was measured before there was
-work. A machine with more to do than it has processors delays the looks too, and is counted; so the share is an upper
-bound. One look every few milliseconds costs some ten microseconds of the lock itself.
+the other threads do, and measures there how long it waits for the lock. The share of its looks at which the lock was
+not free estimates the share of the time for which other threads hold it. To take a free lock costs well below a
+microsecond, to be woken when another thread gives it up tens of them. A look that the system interrupts just then is
+counted, too, so the share is an upper bound, which is close where there are processors to spare.
 """
 
 from __future__ import annotations
 
 import random
 import threading
-import time
 from dataclasses import dataclass
 from typing import Final
 
 from cuzk_engine.native import library
 
 _PERIOD_US: Final = (2_000, 8_000)  # at random, so that no regular work is always or never met
-_FREE_NS: Final = 20_000  # at least; taking a free lock and the look itself take less, a switch of threads takes more
-_LOOKS_AT_FIRST: Final = 64
+_FREE_NS: Final = 5_000  # taking a free lock takes less, being woken more
 
 
 @dataclass(slots=True)
@@ -71,16 +69,9 @@ class GilWatch:
 
     def _look(self) -> None:
         draw = random.Random().randint
-        at_first = sorted(_wait_ns(draw(*_PERIOD_US)) for _ in range(_LOOKS_AT_FIRST))
-        free_ns = max(_FREE_NS, 2 * at_first[len(at_first) * 9 // 10])
+        wait = library().wait_for_interpreter
         while self._active.wait() and not self._stop.is_set():
-            waited = _wait_ns(draw(*_PERIOD_US))
+            waited = wait(draw(*_PERIOD_US))
             with self._lock:
                 self._samples += 1
-                self._held += waited > free_ns
-
-
-def _wait_ns(microseconds: int) -> int:
-    """How long this thread waits for the lock after a sleep without it."""
-    woke = library().sleep(microseconds)
-    return time.monotonic_ns() - woke
+                self._held += waited > _FREE_NS

@@ -98,11 +98,15 @@ const char *cuzk_isa(void) { return cuzk::choice().used.name; }
 const char *cuzk_isa_available(void) { return cuzk::choice().available.c_str(); }
 uint32_t cuzk_threads(void) { return cuzk::ThreadPool::processors(); }
 
-int64_t cuzk_sleep(uint32_t microseconds) {
-  timespec time{static_cast<time_t>(microseconds / 1000000), static_cast<long>(microseconds % 1000000) * 1000};
+int64_t cuzk_wait_for(uint32_t microseconds, int (*acquire)(void), void (*release)(int)) {
+  if (!acquire || !release) return -1;
+  const timespec time{static_cast<time_t>(microseconds / 1000000), static_cast<long>(microseconds % 1000000) * 1000};
   nanosleep(&time, nullptr);
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return static_cast<int64_t>(time.tv_sec) * 1000000000 + time.tv_nsec;
+  const int64_t before = cuzk::Run::now_ns();
+  const int state = acquire();
+  const int64_t after = cuzk::Run::now_ns();
+  release(state);
+  return after - before;
 }
 
 }  // extern "C"

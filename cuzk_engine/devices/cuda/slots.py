@@ -73,19 +73,20 @@ class Slot:
 
 
 class Slots:
-    """The slots and places of one device; the device must be the current one. One thread at a time launches, any may
-    call the rest."""
+    """The slots and places of one device; the device must be the current one. Any thread may call."""
 
     def __init__(self, memory: Memory, parallel: int = PARALLEL) -> None:
-        self._lock = threading.RLock()
+        self._lock = threading.Condition(threading.RLock())
         self._slots = [Slot(memory) for _ in range(parallel)]
         self._places = [Place(k) for k in range(PLACES if parallel > 1 else 1)]
         self._turn = self._place = 0
 
     @contextmanager
     def next(self) -> Iterator[tuple[Slot, Place]]:
-        """The slot and the place of a launch, which is in the block."""
+        """The slot and the place of a launch, which is in the block. Waits for another thread's launch in that
+        slot."""
         with self._lock:
+            self._lock.wait_for(lambda: not self._slots[self._turn].taken)
             if all(slot.is_over for slot in self._slots):
                 self._turn = self._place = 0
             slot, place = self._slots[self._turn], self._places[self._place]
@@ -98,6 +99,7 @@ class Slots:
         finally:
             with self._lock:
                 slot.taken = False
+                self._lock.notify_all()
 
     def reap(self) -> None:
         """Gives the memory of MSMs that are over back."""

@@ -3,6 +3,7 @@ streams is right is checked by the fake at every access."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -338,3 +339,24 @@ def test_limit(text: str | None, limit: int | None) -> None:
 def test_a_limit_that_is_none(text: str) -> None:
     with pytest.raises(SettingError, match='CUZK_CUDA_LIMIT is "'):
         read_limit({"CUZK_CUDA_LIMIT": text})
+
+
+def test_a_slot_is_one_launchs_at_a_time(bench: Bench) -> None:
+    """Another thread's launch must not take away what this one brought into its slot."""
+    sums = Sums(bench, parallel=1)
+    slots, order = sums.device._slots, []
+
+    def launch() -> None:
+        with sums.device._guard(), slots.next():
+            order.append("other")
+
+    other = threading.Thread(target=launch)
+    with slots.next() as (slot, _):
+        points = slot.scratch(512, ME)
+        other.start()
+        other.join(0.2)
+        order.append("this")
+        assert points.address
+    other.join()
+    assert order == ["this", "other"]
+    sums.close()
