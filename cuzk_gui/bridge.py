@@ -141,7 +141,7 @@ class TelemetryReader:
     def _read(self) -> None:
         reason = ""
         try:
-            self._stream = self._connect().telemetry(history_ns=self._history_ns)
+            self._stream = self._connect().telemetry(history_ns=self._history_ns, columns=True)
             if self._closing.is_set():
                 self._stream.cancel()
             for update in self._stream:

@@ -32,7 +32,7 @@ class Recorded(Protocol):
     def info(self) -> RecordingInfo: ...
     @property
     def damage(self) -> str | None: ...
-    def updates(self) -> Iterator[TelemetryUpdate]: ...
+    def updates(self, *, columns: bool = False) -> Iterator[TelemetryUpdate]: ...
     def close(self) -> None: ...
 
 
@@ -139,7 +139,7 @@ class RecordingFeed(QObject):
         try:
             with contextlib.closing(open_(self.path)) as recording:
                 self._put(recording.info)
-                for update in recording.updates():
+                for update in recording.updates(columns=True):
                     for digest in digests(update, names, _SLICE):
                         self._put(digest)
                     if self._closing.is_set():

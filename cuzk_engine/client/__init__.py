@@ -19,6 +19,7 @@ from cuzk_engine.client.types import (
     ProofResult,
     SettingChange,
     SettingInfo,
+    SpanColumns,
     TelemetryUpdate,
 )
 from cuzk_engine.errors import CuzkError, DaemonError
@@ -41,6 +42,7 @@ __all__ = [
     "ProofResult",
     "SettingChange",
     "SettingInfo",
+    "SpanColumns",
     "TelemetryUpdate",
     "daemon_status",
     "restart_daemon",

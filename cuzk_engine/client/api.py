@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -274,13 +275,14 @@ class EngineClient:
 
     # ---- telemetry ----
 
-    def telemetry(self, history_ns: int = 0) -> ClientStream[TelemetryUpdate]:
-        """What happens from now on, after ``history_ns`` of the past; ``cancel()`` ends it from any thread."""
+    def telemetry(self, history_ns: int = 0, *, columns: bool = False) -> ClientStream[TelemetryUpdate]:
+        """What happens from now on, after ``history_ns`` of the past; ``cancel()`` ends it from any thread.
+        ``columns``: with spans as columns."""
         from cuzk_engine.client.convert import update_from_wire
         from cuzk_engine.proto import engine_v1_pb2 as pb
 
         call = self._telemetry.Stream(pb.TelemetryRequest(history_ns=history_ns), metadata=self._metadata)
-        return ClientStream(call, update_from_wire, self._address)
+        return ClientStream(call, partial(update_from_wire, columns=columns), self._address)
 
     def telemetry_batches(self, history_ns: int = 0) -> ClientStream[pb.TelemetryBatch]:
         """The same as it comes, in columns: for a recording."""

@@ -64,12 +64,14 @@ class Recording:
         """After reading: one sentence that says from where on the file could not be read, None where all could."""
         return self._reader.damage
 
-    def updates(self, start_ns: int | None = None, end_ns: int | None = None) -> Iterator[TelemetryUpdate]:
+    def updates(
+        self, start_ns: int | None = None, end_ns: int | None = None, *, columns: bool = False
+    ) -> Iterator[TelemetryUpdate]:
         """As from ``EngineClient.telemetry``: the first one has identity, settings and memory and the time of the
         recording's start; then about two seconds each, in order."""
         for batch in self._reader.batches(start_ns, end_ns):
             try:
-                update = update_from_wire(batch)
+                update = update_from_wire(batch, columns=columns)
             except ValueError as error:
                 self._reader.damage = f"{self._reader.path}: cannot be read in part: {error}"
                 return

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cuzk_engine.events import EventBatch
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    _Array = npt.NDArray[np.integer[Any]]
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:9820"
 
@@ -189,11 +195,34 @@ class MemoryPlanInfo:
     host_capacity: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class SpanColumns:
+    """Spans as arrays of one length, not to be written to: ``start``, ``end`` int64 nanoseconds; ``device``, ``lane``,
+    ``kind``, ``job`` uint32 places in ``strings``; ``partition``, ``worker`` int32; ``size`` int64 bytes; ``pinned``
+    int8: 1, 0, anything else for no transfer."""
+
+    strings: tuple[str, ...]
+    start: _Array
+    end: _Array
+    device: _Array
+    lane: _Array
+    kind: _Array
+    job: _Array
+    partition: _Array
+    worker: _Array
+    size: _Array
+    pinned: _Array
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
 @dataclass(slots=True)
 class TelemetryUpdate:
     """One message of the telemetry stream. ``time_ns``/``wall_ns``: the same moment on the engine's clock and on
     the wall clock. ``identity``, ``settings`` and ``memory`` ((device, purpose) → bytes, the ledger before the
-    allocations that follow in this update and later ones) are None unless sent."""
+    allocations that follow in this update and later ones) are None unless sent. ``spans``: where columns were asked
+    for, in the place of ``events.spans``, which are none then."""
 
     time_ns: int
     wall_ns: int
@@ -202,6 +231,7 @@ class TelemetryUpdate:
     identity: EngineIdentity | None
     settings: list[SettingInfo] | None
     memory: dict[tuple[str, str], int] | None
+    spans: SpanColumns | None = None
 
 
 class ProcessState(StrEnum):

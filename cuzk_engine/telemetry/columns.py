@@ -57,11 +57,12 @@ def encode_events(events: EventBatch) -> pb.TelemetryBatch:
     return batch
 
 
-def decode_events(batch: pb.TelemetryBatch) -> EventBatch:
-    """The rows of a batch. Raises ValueError for columns that do not fit together."""
+def decode_events(batch: pb.TelemetryBatch, *, spans: bool = True) -> EventBatch:
+    """The rows of a batch, without its spans if they are not wanted. Raises ValueError for columns that do not fit
+    together."""
     strings = list(batch.strings)
     return EventBatch(
-        spans=decode_spans(batch.spans, strings),
+        spans=decode_spans(batch.spans, strings) if spans else [],
         samples=list(map(rows.sample_from_wire, batch.samples)),
         allocations=decode_allocations(batch.allocations, strings),
         marks=list(map(rows.mark_from_wire, batch.marks)),
@@ -102,6 +103,19 @@ def decode_spans(columns: pb.SpanColumns, strings: list[str]) -> list[Span]:
         strict=True,
     )
     return [Span(*row) for row in values]
+
+
+def span_columns(columns: pb.SpanColumns, strings: int) -> tuple[npt.NDArray[Any], ...]:
+    """Start, end, device, lane, kind, job, partition, worker, size, pinned as they came, checked: of one length, and no
+    index beyond the ``strings`` of the batch. Raises ValueError."""
+    start = column(columns.start_ns, I64)
+    n = len(start)
+    indexes = [column(data, U32, n) for data in (columns.device, columns.lane, columns.kind, columns.job)]
+    for one in indexes:
+        if n and int(one.max()) >= strings:
+            raise ValueError(f"a telemetry column names string {int(one.max())}, the batch has {strings}")
+    rest = (columns.partition, I32), (columns.worker, I32), (columns.size, I64), (columns.pinned, I8)
+    return (start, column(columns.end_ns, I64, n), *indexes, *(column(data, dtype, n) for data, dtype in rest))
 
 
 def count_events(batch: pb.TelemetryBatch) -> int:

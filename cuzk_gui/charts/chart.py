@@ -186,9 +186,9 @@ class Chart(QFrame):
 
     def refresh(self) -> None:
         """Asks for a repaint; texts change only when their content does."""
+        self._note.set_text(self.note())
         self._legend.show_entries(self.legend())
         self._place_legend()
-        self._note.set_text(self.note())
         self.plot.update()
 
     def restyle(self) -> None:

@@ -14,6 +14,7 @@ from cuzk_gui.models import causes
 from cuzk_gui.models.columns import Array
 from cuzk_gui.models.groups import group_of
 from cuzk_gui.models.memory import LARGEST, SAMPLE_FIELDS, purpose_index
+from cuzk_gui.models.span_rows import rows_by_lane
 from cuzk_gui.models.tracks import SpanRows
 
 CHUNK: Final = 1500  # events in one digest: what the window applies between two frames
@@ -92,14 +93,17 @@ def digests(update: TelemetryUpdate, names: Names, chunk: int = CHUNK) -> Iterat
     """
     events = update.events
     allocations = sorted(events.allocations, key=lambda a: a.time_ns)
-    parts = max(1, *(-(-len(rows) // chunk) for rows in (events.spans, events.gaps, allocations)))
+    spans = events.spans if update.spans is None else update.spans
+    parts = max(1, *(-(-len(rows) // chunk) for rows in (spans, events.gaps, allocations)))
     for part in range(parts):
         low, high = part * chunk, (part + 1) * chunk
         last = part == parts - 1
         yield Digest(
             update.time_ns,
             update.wall_ns,
-            _span_rows(events.spans[low:high], names),
+            _span_rows(events.spans[low:high], names)
+            if update.spans is None
+            else dict(rows_by_lane(update.spans, slice(low, high), names)),
             _allocation_rows(allocations[low:high]),
             _sample_rows(events.samples) if last else {},
             events.marks if last else (),

@@ -115,6 +115,7 @@ class FindingsPanel(QFrame):
         self._list = QVBoxLayout(self._inside)
         self._list.setContentsMargins(0, 0, 4, 0)
         self._list.setSpacing(7)
+        self._list.addStretch(1)
         self._scroll = QScrollArea()
         self._scroll.setWidgetResizable(True)
         self._scroll.setFrameShape(QFrame.Shape.NoFrame)
@@ -170,15 +171,14 @@ class FindingsPanel(QFrame):
             self._list.removeWidget(card)
             card.hide()
             card.deleteLater()
-        while self._list.count():
-            self._list.takeAt(0)
-        for key in order:
+        for card in self.cards.values():  # an item that is taken instead lives on, and keeps the card's old height
+            self._list.removeWidget(card)
+        for place, key in enumerate(order):
             if key not in self.cards:
                 self.cards[key] = Card("bad" if key[0] == "incident" else "warn")
                 self.cards[key].button.clicked.connect(partial(self._pressed, key))
                 self.cards[key].pressed.connect(partial(self._chosen, key))
-            self._list.addWidget(self.cards[key])
-        self._list.addStretch(1)
+            self._list.insertWidget(place, self.cards[key])
         self._order = order
         self.version += 1
 

@@ -236,7 +236,7 @@ class FakeConnection:
         self.engine = engine
         self.closed = False
 
-    def telemetry(self, history_ns: int = 0) -> FakeStream:
+    def telemetry(self, history_ns: int = 0, *, columns: bool = False) -> FakeStream:
         return self.engine.open_stream()
 
     def apply_settings(self, changes: Iterable[SettingChange]) -> list[SettingInfo]:

@@ -297,7 +297,7 @@ class FakeRecording:
             dropped_until_ns=None,
         )
 
-    def updates(self) -> Iterator[TelemetryUpdate]:
+    def updates(self, *, columns: bool = False) -> Iterator[TelemetryUpdate]:
         step = 2 * 10**9
         for number, at in enumerate(range(self.info.start_ns, self._end, step)):
             if self._wait is not None:

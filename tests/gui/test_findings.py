@@ -323,3 +323,20 @@ class TestIncidentDialog:
         assert [d.record.number for d in window.live.findChildren(IncidentDialog)] == [1]
         away = QPointF(area.x_of(incident.time_ns) - 60, 5)
         assert "Out of memory" not in (chart.point_at(away) or "")
+
+
+def test_a_card_grows_with_its_lines_after_the_cards_were_put_in_another_order(
+    window: MainWindow, engine: FakeEngine, qtbot: QtBot
+) -> None:
+    window.resize(1600, 1000)
+    now = time.monotonic_ns()
+    more = EventBatch.empty()
+    more.findings.append(replace(stories.handover_finding(now), kind="lock-handover"))
+    engine.push(fakes.update(now, more))
+    cards = window.live.findings.cards
+    qtbot.waitUntil(lambda: (GPU, "lock-handover") in cards, timeout=WAIT_MS)
+    card = cards["incident", "1"]
+    window.controller.apply_setting(SettingChange("pipeline.prestage", "locked"))
+    qtbot.waitUntil(lambda: card.reason.text().startswith("Since changed"), timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: card.height() >= card.heightForWidth(card.width()), timeout=WAIT_MS)
+    assert card.body.height() >= card.body.heightForWidth(card.body.width())

@@ -200,7 +200,7 @@ class TestOpening:
 
     def test_a_fault_of_ours_is_said(self, qtbot: QtBot) -> None:
         class Wrong(FakeRecording):
-            def updates(self):
+            def updates(self, *, columns=False):
                 raise ZeroDivisionError("oops")
 
         feed = RecordingFeed(Path("x"), lambda path: Wrong())
