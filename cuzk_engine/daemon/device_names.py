@@ -19,6 +19,7 @@ from cuzk_engine.errors import CuzkError, SettingError
 
 CPU: Final = "cpu"
 _AUTO: Final = "auto"
+_MOST_DIGITS: Final = 10
 _TEST_VARIABLE: Final = "CUZK_TEST_CARDS"
 _BUS_ID: Final = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-7]))?", re.ASCII)
 
@@ -26,11 +27,12 @@ _BUS_ID: Final = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?
 class DeviceNames:
     """The cards of this machine, asked once."""
 
-    def __init__(self, cards: Sequence[Card], usable: Sequence[str], *, check: bool = True) -> None:
-        """``check``: ask the driver why a card cannot be used."""
+    def __init__(self, cards: Sequence[Card], usable: Sequence[str], *, check: bool = True, why_none: str = "") -> None:
+        """``check``: ask the driver why a card cannot be used; ``why_none``: why none can, where that is so."""
         self._cards = cards
         self._usable = usable
         self._check = check
+        self._why_none = why_none
 
     @classmethod
     def of_machine(cls) -> DeviceNames:
@@ -39,7 +41,9 @@ class DeviceNames:
             cards = [Card((0, 0), uuid=uuid, bus_id=bus_id) for uuid, bus_id in json.loads(made_up)]
             return cls(cards, [f"cuda:{number}" for number in range(len(cards))], check=False)
         driver = probe.read_driver()
-        return cls(() if driver is None else driver.cards, usable_cards())
+        usable = usable_cards()
+        why_none = "" if usable else probe.refusal(0, driver, probe.cupy_cuda()) or ""
+        return cls(() if driver is None else driver.cards, usable, why_none=why_none)
 
     def resolve(self, name: str) -> str | None:
         """``cpu`` or ``cuda:N`` for any name of a device; None for one that is no name or that no card has. Raises
@@ -48,7 +52,7 @@ class DeviceNames:
         if text == CPU:
             return CPU
         number = text.removeprefix("cuda:")
-        if number.isascii() and number.isdecimal():
+        if number.isascii() and number.isdecimal() and len(number) < _MOST_DIGITS:
             return f"cuda:{int(number)}"
         if text.startswith("gpu-"):
             found = [n for n, card in enumerate(self._cards) if card.uuid.lower().startswith(text)]
@@ -74,6 +78,16 @@ class DeviceNames:
                 raise SettingError(f"gpus.devices names {text!r}: {error}") from error
             chosen.append(name or text)
         return list(dict.fromkeys(chosen))
+
+    @property
+    def has_cards(self) -> bool:
+        """Whether there are any, if only such as cannot be used."""
+        return bool(self._cards)
+
+    def why_cpu(self, texts: Iterable[str]) -> str:
+        """Why the choice of all cards is the CPU, so that nobody finds out days later; "" where it is not, or where
+        the CPU was asked for."""
+        return self._why_none if set(texts) <= {_AUTO} else ""
 
     def by_device(self, values: Mapping[str, int]) -> dict[str, str]:
         """Device → the name under which ``values`` holds its entry; the most exact one where there are several."""

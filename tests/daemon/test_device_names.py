@@ -32,6 +32,8 @@ NAMES = DeviceNames([FIRST, SECOND], ["cuda:0", "cuda:1"], check=False)
         ("auto", None),
         ("²", None),
         ("cuda:-1", None),
+        ("9" * 5000, None),
+        ("cuda:" + "9" * 5000, None),
     ],
 )
 def test_every_name_of_a_device(name: str, expected: str | None) -> None:
@@ -47,6 +49,12 @@ def test_the_devices_that_are_chosen() -> None:
     assert NAMES.choose([]) == NAMES.choose(["auto"]) == ["cuda:0", "cuda:1"]
     assert NAMES.choose([SECOND.bus_id, "0", "cpu", SECOND.uuid]) == ["cuda:1", "cuda:0", "cpu"]
     assert DeviceNames([], [], check=False).choose([]) == ["cpu"]
+
+
+def test_why_no_card_is_used_is_told_where_all_were_asked_for() -> None:
+    names = DeviceNames([FIRST], [], check=False, why_none="CuPy is not installed")
+    assert names.why_cpu([]) == names.why_cpu(["auto"]) == "CuPy is not installed"
+    assert names.why_cpu(["cpu"]) == NAMES.why_cpu([]) == ""
 
 
 @pytest.mark.parametrize(
