@@ -197,10 +197,10 @@ def read_file(settings: Settings, path: Path) -> None:
     try:
         text = path.read_text(encoding="utf-8")
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise SettingError(f"{path}: is not TOML: {error}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(f"{path}: cannot be read: {error}") from error
+    except (ValueError, RecursionError) as error:  # what is no TOML, a number of thousands of digits, or too deep
+        raise SettingError(f"{path}: is not TOML: {error}") from error
     tables = {item.table for item in TABLE} | {DEVICES_TABLE}
     for table, entries in document.items():
         if table not in tables:

@@ -90,6 +90,8 @@ def test_a_whole_file(tmp_path: Path) -> None:
         ),
         ("daemon = 3\n", ":1: daemon is a section"),
         ("[daemon\n", "is not TOML"),
+        (f"[gpus]\ngpu_threads = {'9' * 5000}\n", "is not TOML"),
+        (f"[gpus]\ndevices = {'[' * 5000}\n", "is not TOML"),
     ],
 )
 def test_a_fault_is_named_with_its_place(text: str, message: str, tmp_path: Path) -> None:

@@ -65,6 +65,6 @@ def parse_address(text: str) -> Address:
         host = host[1:-1]
     elif ":" in host:
         raise CuzkError(f"address {text!r}: an IPv6 address goes in brackets, as in [::1]:9820")
-    if not separator or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+    if not separator or not host or not port.isascii() or not port.isdigit() or len(port) > 5 or int(port) > 65535:
         raise CuzkError(f"address {text!r} is not one: expected {_FORMS}")
     return Address(host=host, port=int(port))

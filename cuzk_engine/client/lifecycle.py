@@ -110,8 +110,8 @@ def start_daemon(
         raise DaemonError(
             f"the engine (pid {status.pid}) lives but does not answer: stop it first (`cuzk daemon stop`)"
         )
-    _spawn(started_by, config, listen, log_level, deadline)
-    return _await_ready(listen, config, deadline)
+    address = _spawn(started_by, config, listen, log_level, deadline)
+    return _await_ready(address or listen, config, deadline)
 
 
 def stop_daemon(
@@ -178,11 +178,13 @@ def restart_daemon(
             else "the running build is the installed one"
         )
         return _with_message(status, words)
+    running = listen
     if lock.held and lock.instance is not None:
         config = config or lock.instance.config or None
         listen = listen or lock.instance.listen
+        running = lock.instance.address
     configuration.load(config)  # one that cannot start again is not stopped
-    stop_daemon(config=config, address=listen, drain_timeout=drain_timeout)
+    stop_daemon(config=config, address=running, drain_timeout=drain_timeout)
     return start_daemon(started_by=started_by, config=config, listen=listen, timeout=timeout)
 
 
@@ -296,9 +298,9 @@ def _with_message(status: DaemonStatus, message: str) -> DaemonStatus:
     return replace(status, message=message)
 
 
-def _spawn(started_by: str, config: str | Path | None, listen: str, log_level: str, deadline: float) -> None:
+def _spawn(started_by: str, config: str | Path | None, listen: str, log_level: str, deadline: float) -> str:
     """Starts the daemon and reads its first words from a pipe: one JSON line, ``{"ready": true}`` or ``{"error":
-    "…"}``.
+    "…"}``. Returns its address, which has the port that it was given for 0; "" where somebody else started it.
     """
     open_standard_streams()
     folder = paths.ensure_private(paths.log_dir())
@@ -337,9 +339,10 @@ def _spawn(started_by: str, config: str | Path | None, listen: str, log_level: s
     if first is None:
         raise DaemonError(f"the engine did not become ready in time; its log is {folder / 'daemon.log'}")
     if first.get("already") and _same_address(listen):
-        return  # somebody else started it at the same moment
+        return ""  # somebody else started it at the same moment
     if not first.get("ready"):
         raise DaemonError(first.get("error") or f"the engine ended while starting: {_last_line(folder / _OUTPUT_NAME)}")
+    return str(first.get("address", ""))
 
 
 def _same_address(listen: str) -> bool:

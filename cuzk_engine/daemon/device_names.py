@@ -22,6 +22,7 @@ from cuzk_engine.nvml import bus_id
 
 CPU: Final = "cpu"
 _AUTO: Final = "auto"
+_MOST_DIGITS: Final = 10
 _TEST_VARIABLE: Final = "CUZK_TEST_CARDS"
 _TEST_CUDA: Final = 13
 
@@ -48,7 +49,7 @@ class DeviceNames:
         if text == CPU:
             return CPU
         number = text.removeprefix("cuda:")
-        if number.isascii() and number.isdecimal():
+        if number.isascii() and number.isdecimal() and len(number) < _MOST_DIGITS:
             return f"cuda:{int(number)}"
         if text.startswith("gpu-"):
             found = [n for n, card in enumerate(self._cards) if card.uuid.lower().startswith(text)]
@@ -74,6 +75,18 @@ class DeviceNames:
                 raise SettingError(f"gpus.devices names {text!r}: {error}") from error
             chosen.append(name or text)
         return list(dict.fromkeys(chosen))
+
+    @property
+    def has_cards(self) -> bool:
+        """Whether there are any, if only such as cannot be used."""
+        return bool(self._cards)
+
+    def why_cpu(self, texts: Iterable[str]) -> str:
+        """Why the choice of all cards is the CPU, so that nobody finds out days later; "" where it is not, or where
+        the CPU was asked for."""
+        if not set(texts) <= {_AUTO} or self._machine.usable():
+            return ""
+        return self._machine.refusal(0) or ""
 
     def by_device(self, values: Mapping[str, int]) -> dict[str, str]:
         """Device → the name under which ``values`` holds its entry; the most exact one where there are several."""

@@ -36,6 +36,8 @@ def check_free(address: Address) -> None:
         try:
             status = os.lstat(address.path)
         except FileNotFoundError:
+            if not os.path.isdir(os.path.dirname(address.path)):
+                raise DaemonError(f"{address}: cannot be used: its folder does not exist") from None
             return
         except OSError as error:
             raise DaemonError(f"{address}: cannot be used: {(error.strerror or str(error)).lower()}") from error

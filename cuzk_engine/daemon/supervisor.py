@@ -127,6 +127,8 @@ class Supervisor:
         """Takes over stored jobs and starts the device processes."""
         self._log.send_to(self._log_line)
         self.mark("daemon", f"daemon started, build {self.birth.build}")
+        if why := self._names.why_cpu(self.settings.texts("gpus.devices")):
+            log.log(logging.WARNING if self._names.has_cards else logging.INFO, "proofs run on the CPU: %s", why)
         self.incidents.load()
         self.jobs.recover()
         self.spool.clean(self.jobs.spooled())

@@ -36,6 +36,7 @@ def test_forms(text: str, shown: str, target: str, local: bool) -> None:
         ":9820",
         "host:x",
         "host:70000",
+        "host:" + "9" * 5000,
         "::1:9820",
         "unix://run/x",
         "host:-1",

@@ -117,6 +117,18 @@ def test_restart_and_if_stale(monkeypatch: pytest.MonkeyPatch) -> None:
     assert renewed.pid != first.pid
 
 
+def test_a_port_that_the_system_chooses() -> None:
+    first = start_daemon(listen="127.0.0.1:0")
+    assert first.state is ProcessState.READY
+    assert not first.address.endswith(":0")
+    second = restart_daemon()
+    assert (second.state, second.pid != first.pid) == (ProcessState.READY, True)
+    third = restart_daemon(listen=f"unix://{lock_path().parent}/other.sock")  # another address than it has
+    assert (third.state, third.address[-10:]) == (ProcessState.READY, "other.sock")
+    assert stop_daemon().state is ProcessState.STOPPED
+    assert run_files() == []
+
+
 def test_a_restart_keeps_the_arguments(tmp_path: Path, configuration: Path) -> None:
     other = tmp_path / "other.toml"
     other.write_text(configuration.read_text() + '[logging]\nlevel = "error"\n')
@@ -214,6 +226,11 @@ def test_other_machines_are_not_served_without_being_asked(listen: str) -> None:
     result = cuzk("run", "--listen", listen)
     assert result.returncode == 1
     assert "set daemon.tls_cert, daemon.tls_key, daemon.token_file too" in result.stderr
+
+
+def test_a_socket_in_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(DaemonError, match=r"/none/e\.sock: cannot be used: its folder does not exist"):
+        start_daemon(listen=f"unix://{tmp_path}/none/e.sock")
 
 
 def test_a_port_in_use_is_named_at_once() -> None:

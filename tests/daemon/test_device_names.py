@@ -35,6 +35,8 @@ NONE = DeviceNames(Machine(None, 13))
         ("auto", None),
         ("²", None),
         ("cuda:-1", None),
+        ("9" * 5000, None),
+        ("cuda:" + "9" * 5000, None),
     ],
 )
 def test_every_name_of_a_device(name: str, expected: str | None) -> None:
@@ -50,6 +52,12 @@ def test_the_devices_that_are_chosen() -> None:
     assert NAMES.choose([]) == NAMES.choose(["auto"]) == ["cuda:0", "cuda:1"]
     assert NAMES.choose([SECOND.bus_id, "0", "cpu", SECOND.uuid]) == ["cuda:1", "cuda:0", "cpu"]
     assert NONE.choose([]) == NONE.choose(["auto", "cpu"]) == ["cpu"]
+
+
+def test_why_no_card_is_used_is_told_where_all_were_asked_for() -> None:
+    names = DeviceNames(Machine(Driver((13, 0), (FIRST,)), None))
+    assert names.why_cpu([]) == names.why_cpu(["auto"]) != ""
+    assert names.why_cpu(["cpu"]) == NAMES.why_cpu([]) == ""
 
 
 @pytest.mark.parametrize(
