@@ -10,9 +10,10 @@ BN254 it is the native library's, whose field and curve formulas the prover uses
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from cuzk_engine import native
 from cuzk_engine.curves import BLS12_381, G1_INFINITY, Curve, G1Point, G2Point
@@ -20,6 +21,8 @@ from cuzk_engine.errors import FormatError, ProofInvalidError
 from cuzk_engine.formats.points import encode_g1, encode_g2
 from cuzk_engine.formats.proof import Proof, VerificationKey
 from cuzk_engine.native import Group, PointFault
+
+_MOST_SCRATCH: Final = 8 << 20  # kept from one proof to the next
 
 Handle = Any
 """A point as a backend holds it."""
@@ -122,6 +125,8 @@ class _NativeBackend:
     def __init__(self, curve: Curve) -> None:
         self._curve = curve
         self._library = native.library()
+        self._lock = threading.Lock()
+        self._scratch = native.aligned(0)
 
     def g1(self, point: G1Point) -> bytes:
         return self._check(Group.G1, encode_g1(self._curve, point))
@@ -135,8 +140,11 @@ class _NativeBackend:
         nbytes = self._library.msm_scratch_bytes(curve, Group.G1, n, 1)
         out = native.aligned(curve.g1_bytes)
         plain = b"".join(scalar.to_bytes(curve.n8r, "little") for scalar in scalars)
-        scratch = native.aligned(nbytes)
-        self._library.msm(curve, Group.G1, b"".join(points), plain, n, out, scratch, nbytes, call)
+        with self._lock:  # else each worker's thread leaves scratch in a heap of its own
+            scratch = self._scratch if self._scratch.size >= nbytes else native.aligned(nbytes)
+            self._library.msm(curve, Group.G1, b"".join(points), plain, n, out, scratch, nbytes, call)
+            if nbytes <= _MOST_SCRATCH:
+                self._scratch = scratch
         return out.tobytes()
 
     def product_is_one(self, g1: Sequence[bytes], g2: Sequence[bytes]) -> bool:
