@@ -46,7 +46,7 @@ class GrantedBuffer(ABC):
 
 class Spare:
     """The block that was used last, for the next use: of what is needed again and again, by one user at a time. Without
-    it workers' threads touch a block in each of malloc's heaps, which stays resident until the heaps are trimmed.
+    it workers' threads touch a block in each of malloc's heaps, and it stays resident until the heaps are trimmed.
     Blocks beyond ``most`` bytes are not kept. What is kept is counted in no ledger."""
 
     def __init__(self, most: int) -> None:

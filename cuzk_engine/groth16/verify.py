@@ -12,6 +12,7 @@ interpreter lock.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -22,6 +23,8 @@ from cuzk_engine.errors import FormatError, ProofInvalidError
 from cuzk_engine.formats.points import encode_g1, encode_g2
 from cuzk_engine.formats.proof import Proof, VerificationKey
 from cuzk_engine.native import Group, PointFault
+
+_MOST_SCRATCH: Final = 8 << 20  # kept from one proof to the next
 
 Handle = Any
 """A point as a backend holds it."""
@@ -130,6 +133,8 @@ class _NativeBackend:
     def __init__(self, curve: Curve) -> None:
         self._curve = curve
         self._library = native.library()
+        self._lock = threading.Lock()
+        self._scratch = native.aligned(0)
 
     def g1(self, point: G1Point) -> bytes:
         return self._check(Group.G1, encode_g1(self._curve, point))
@@ -143,9 +148,12 @@ class _NativeBackend:
         nbytes = self._library.msm_scratch_bytes(curve, Group.G1, n, threads)
         out = native.aligned(curve.g1_bytes)
         plain = b"".join(scalar.to_bytes(curve.n8r, "little") for scalar in scalars)
-        scratch = native.aligned(nbytes)
         call = native.Call(threads)
-        self._library.msm(curve, Group.G1, b"".join(points), plain, n, out, scratch, nbytes, call)
+        with self._lock:  # else each worker's thread leaves scratch in a heap of its own
+            scratch = self._scratch if self._scratch.size >= nbytes else native.aligned(nbytes)
+            self._library.msm(curve, Group.G1, b"".join(points), plain, n, out, scratch, nbytes, call)
+            if nbytes <= _MOST_SCRATCH:
+                self._scratch = scratch
         return out.tobytes()
 
     def product_is_one(self, g1: Sequence[bytes], g2: Sequence[bytes]) -> bool:
