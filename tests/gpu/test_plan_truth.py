@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from cuzk_engine.curves import BLS12_381, Curve
+from cuzk_engine.devices.arena import host_budget
 from cuzk_engine.devices.base import Owner
 from cuzk_engine.devices.cuda.device import CudaDevice
+from cuzk_engine.devices.host import HostMemory
+from cuzk_engine.key_tiers import KeyTiers
 from cuzk_engine.keys import KeyCache
 from cuzk_engine.pipeline.modes import Evaluation, PipelineSettings, Prestage, Residency
 from cuzk_engine.runner import ProofOutcome, Runner
@@ -37,9 +40,13 @@ LOG_DOMAIN = {"bls12_381": 17, "bn254": 19}
 
 @pytest.fixture(scope="module")
 def runner() -> Iterator[Runner]:
-    device = CudaDevice(0, KERNELS)
-    yield Runner(device, KeyCache())
-    device.close()
+    """With hot copies of keys, as the engine has: what travels travels at the full rate."""
+    with HostMemory(host_budget().nbytes, device="cuda:0") as host:
+        device = CudaDevice(0, KERNELS, host=host)
+        runner = Runner(device, KeyCache(tiers=KeyTiers(device, host)))
+        yield runner
+        runner.release_caches()
+        device.close()
 
 
 @pytest.mark.parametrize(("profile", "slack"), [("dense", DENSE), ("porep", OTHERWISE)])
