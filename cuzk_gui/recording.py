@@ -20,7 +20,7 @@ from cuzk_gui.models.session import RECORDED, Session
 if TYPE_CHECKING:
     from cuzk_engine.client.recording import RecordingInfo
 
-_SLICE: Final = 800  # events taken in at once
+_SLICE: Final = 400  # events taken in at once
 _WAITING: Final = 64
 _APPLY_S: Final = 0.004  # of a quarter of a frame
 
@@ -60,7 +60,7 @@ class RecordingFeed(QObject):
         super().__init__()
         self.path = path
         self.session = Session(RECORDED)
-        self.session.recorded = True
+        self.session.recorded = self.session.reading = True
         self.info: RecordingInfo | None = None
         self.done = False
         self._queue: queue.Queue[RecordingInfo | Digest | _End] = queue.Queue(_WAITING)
@@ -123,6 +123,8 @@ class RecordingFeed(QObject):
 
     def _end(self, end: _End) -> None:
         self.done = True
+        self.session.reading = False
+        self.session.version += 1
         if end.reason:
             self.failed.emit(end.reason)
             return

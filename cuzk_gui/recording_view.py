@@ -49,6 +49,7 @@ class RecordingView(QObject):
                 return
         self.workspace.detail.set_recorded()
         self.workspace.jobs.recorded = True
+        self.workspace.jobs.none = "none read yet"
         self.workspace.hide_circuits()
         self.workspace.devices.show_plans({})
         self.workspace.charts.follow.setText("Whole recording")
@@ -100,6 +101,8 @@ class RecordingView(QObject):
         self.ready.emit()
 
     def _loaded(self) -> None:
+        self.workspace.jobs.none = "the recording holds none"
+        self.workspace.detail.say_none("The recording holds no job.")
         self.workspace.show_again()
 
 

@@ -256,6 +256,7 @@ class Workspace(QWidget):
             len(session.incidents),
             session.settings.version,
             session.live,
+            session.reading,
             session.latest_ns // 1_000_000_000,
         )
         if state != self._seen_findings:

@@ -92,6 +92,7 @@ class Session:
         self.findings = FindingList()
         self.outages: deque[tuple[int, int]] = deque(maxlen=MOST_OUTAGES)  # nothing is known of [from, to)
         self.recorded = False  # what is here was read from a file: it is the past, and nothing can be changed
+        self.reading = False  # that file has more than is here
         self.identity: EngineIdentity | None = None
         self.origin_ns: int | None = None
         self.latest_ns = 0  # the engine's clock at the newest message

@@ -150,9 +150,7 @@ class FindingsPanel(QFrame):
         self._scroll.setVisible(bool(order))
         self._note.setText(words.plain(device, 20) if order else "")
         if not order:
-            self._empty.setText(
-                "The recording holds none for this device." if session.recorded else "Nothing to improve was found yet."
-            )
+            self._empty.setText(_none(session))
 
     @property
     def wanted_height(self) -> int:
@@ -247,6 +245,12 @@ class FindingsPanel(QFrame):
             self.incident_asked.emit(int(key[1]))
         elif (finding := self._finding_of.get(key)) is not None:
             self.finding_chosen.emit(finding)
+
+
+def _none(session: Session) -> str:
+    if session.reading:
+        return "The recording is still being read."
+    return "The recording holds none for this device." if session.recorded else "Nothing to improve was found yet."
 
 
 def _alike(records: Sequence[Record]) -> list[list[Record]]:

@@ -56,7 +56,7 @@ class JobDetail(QFrame):
         outer.setContentsMargins(14, 10, 14, 12)
         self._begin = self._make_begin(has_demo)
         self._job = self._make_job()
-        self._none = label("The recording holds no job.", "faint")
+        self._none = label("", "faint")
         self._none.hide()
         outer.addWidget(self._none)
         outer.addWidget(self._begin)
@@ -71,8 +71,13 @@ class JobDetail(QFrame):
     def set_recorded(self) -> None:
         """Of a recording: nothing can be asked of its jobs."""
         self._recorded = True
+        self.say_none("")
         for widget in (self._begin, self._save, self._cancel):
             widget.hide()
+
+    def say_none(self, text: str) -> None:
+        """What a recording without a job says here."""
+        self._none.setText(text)
 
     def show_job(self, job: JobInfo | None, place: int = 0, now: int | None = None) -> None:
         """``place``: in the queue, 1 for the next. ``now``: Unix nanoseconds that durations count to."""

@@ -163,6 +163,7 @@ class JobsList(QListView):
     def __init__(self, theme: Theme, table: model.JobTable) -> None:
         super().__init__()
         self._theme = theme
+        self.none = "none yet: Ctrl+P hands one in"  # said where there is no job
         self.recorded = False  # nothing can be asked of these jobs
         self.jobs = JobsModel(table)
         self.setModel(self.jobs)
@@ -186,7 +187,7 @@ class JobsList(QListView):
             painter.setPen(QColor(self._theme.colours.faint))
             painter.setFont(ui_font(11))
             area = self.viewport().rect().adjusted(10, 4, -10, 0)
-            none = "the recording holds none" if self.recorded else "none yet: Ctrl+P hands one in"
+            none = self.none
             painter.drawText(area, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop, none)
 
     @property

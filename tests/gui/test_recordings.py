@@ -1,6 +1,8 @@
 """Recordings in the window: all charts and tables of what was, nothing that can be changed, and back to the engine."""
 
 import threading
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,8 @@ from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
 from PySide6.QtGui import QDropEvent
 from pytestqt.qtbot import QtBot
 
-from cuzk_engine.client import CuzkError, ProcessState
+from cuzk_engine.client import CuzkError, ProcessState, TelemetryUpdate
+from cuzk_engine.events import EventBatch
 from cuzk_engine.proto import engine_v1_pb2 as pb
 from cuzk_engine.recording.writer import RecordingWriter
 from cuzk_engine.telemetry.columns import encode_events
@@ -156,6 +159,25 @@ class TestOpening:
         go.set()
         qtbot.waitUntil(lambda: window.pages.currentWidget() is view.workspace, timeout=WAIT_MS)
         assert window.shown is view.workspace
+
+    def test_nothing_is_said_to_be_missing_while_it_is_read(self, window: MainWindow, qtbot: QtBot) -> None:
+        go = threading.Event()
+
+        class Empty(FakeRecording):
+            def updates(self, *, columns: bool = False) -> Iterator[TelemetryUpdate]:
+                first = next(super().updates(columns=columns))
+                yield replace(first, events=EventBatch.empty(), jobs=[])
+                assert go.wait(30)
+
+        window._opener = lambda path: Empty()
+        window.open_recording("/runs/h200.cuzk")
+        qtbot.waitUntil(lambda: window.shown is not window.live, timeout=WAIT_MS)
+        findings, detail = window.shown.findings, window.shown.detail
+        qtbot.waitUntil(lambda: findings._empty.text() == "The recording is still being read.", timeout=WAIT_MS)
+        assert detail._none.text() == ""
+        go.set()
+        qtbot.waitUntil(lambda: findings._empty.text() == "The recording holds none for this device.", timeout=WAIT_MS)
+        assert detail._none.text() == "The recording holds no job."
 
     def test_going_back_does_not_wait_for_the_reading_to_end(self, window: MainWindow, qtbot: QtBot) -> None:
         go = threading.Event()

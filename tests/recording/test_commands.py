@@ -105,7 +105,7 @@ def test_diagnosis_of_one_recording(cuzk: Cuzk, recorded: Path) -> None:  # noqa
         assert " ".join(expected.split()) in lines, result.out
     assert "nothing lost" not in result.out
     assert "7 events were lost" in result.out
-    assert "     → gpus.gpu_workers_per_device = 2: a second worker" in result.out
+    assert "     → gpus.gpu_workers_per_device = 2 on cuda:0: a second worker" in result.out
     assert "     → pipeline.evaluate = device:" in result.out
     assert "     → pipeline.prestage = ahead:" in result.out
     assert "cuda:0: out of memory\n     4 GiB were asked for, 1 GiB were free" in result.out
