@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import re
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -23,6 +24,7 @@ from cuzk_engine.formats.atomic import write_atomically
 from cuzk_engine.paths import ensure_private
 from cuzk_engine.proto import engine_v1_pb2 as pb
 from cuzk_engine.telemetry.columns import decode_events
+from cuzk_engine.telemetry.rows import incident_to_wire
 
 log = logging.getLogger("cuzk")
 
@@ -30,6 +32,7 @@ KEPT: Final = 100
 SECONDS: Final = 10.0
 _ROWS: Final = 5_000  # of one kind; the newest
 _APART_NS: Final = 10**9
+_NAME: Final = re.compile(r"[0-9]{1,20}-[a-z0-9]+-[a-z-]+\.json", re.ASCII)
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -51,10 +54,12 @@ class Incidents:
         """Reads what is in the folder; a file that is none of ours is left alone."""
         boot = _boot_id()
         for path in self._files():
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 document = json.loads(path.read_text(encoding="utf-8"))
                 if document["boot"] == boot:
-                    self._recent.append(incident_from(document["incident"]))
+                    incident = incident_from(document["incident"])
+                    incident_to_wire(incident)  # what readers of the telemetry would be sent
+                    self._recent.append(incident)
 
     def note(self, incident: Incident) -> bool:
         """Keeps an incident; True when it is to be written."""
@@ -92,10 +97,10 @@ class Incidents:
     def _files(self) -> list[Path]:
         """Oldest first."""
         try:
-            found = [path for path in self.folder.iterdir() if path.name[:1].isdigit() and path.suffix == ".json"]
+            found = [path for path in self.folder.iterdir() if _NAME.fullmatch(path.name) and path.is_file()]
         except OSError:
             return []
-        return sorted(found, key=lambda path: (int(path.name.split("-")[0] or 0), path.name))
+        return sorted(found, key=lambda path: (int(path.name.partition("-")[0]), path.name))
 
 
 def since_of(incident: Incident) -> int:

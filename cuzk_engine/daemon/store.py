@@ -64,7 +64,7 @@ class Store:
             self._database.execute("PRAGMA synchronous = FULL")
             self._database.execute("PRAGMA journal_size_limit = 4194304")
             self._prepare()
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
             raise CuzkError(
                 f"{path}: the job store cannot be opened: {error}; move the file away to start anew"
             ) from error
@@ -130,13 +130,14 @@ class Store:
             raise self._damaged(f"job number {job.order}") from error
 
     def unfinished(self) -> list[JobRecord]:
-        """Queued and running jobs with their partitions, in the order in which they were accepted."""
-        rows = self._database.execute(
-            "SELECT number, body FROM jobs WHERE state IN (?, ?) ORDER BY number", (JobState.QUEUED, JobState.RUNNING)
-        )
-        jobs = [self._job(number, body) for number, body in rows]
-        for job in jobs:
-            job.parts = self.partitions(job)
+        """Queued and running jobs with their partitions, in the order in which they were accepted. Raises CuzkError
+        for a damaged file."""
+        query = "SELECT number, body FROM jobs WHERE state IN (?, ?) ORDER BY number"
+        with self._damage_is_named():
+            rows = self._database.execute(query, (JobState.QUEUED, JobState.RUNNING))
+            jobs = [self._job(number, body) for number, body in rows]
+            for job in jobs:
+                job.parts = self.partitions(job)
         return jobs
 
     def newest(self, limit: int) -> list[JobRecord]:
@@ -170,8 +171,11 @@ class Store:
         self._database.execute("INSERT OR REPLACE INTO circuits (id, body) VALUES (?, ?)", (circuit.info.id, body))
 
     def circuits(self) -> list[CircuitRecord]:
+        """Raises CuzkError for a damaged file."""
+        with self._damage_is_named():
+            rows = self._database.execute("SELECT id, body FROM circuits ORDER BY rowid").fetchall()
         found = []
-        for circuit, body in self._database.execute("SELECT id, body FROM circuits ORDER BY rowid"):
+        for circuit, body in rows:
             try:
                 document = json.loads(body)
                 found.append(CircuitRecord(CircuitInfo(**document["info"]), tuple(document["identity"])))
@@ -223,6 +227,16 @@ class Store:
             self._database.execute("ROLLBACK")
             raise
         self._database.execute("COMMIT")
+
+    @contextlib.contextmanager
+    def _damage_is_named(self) -> Iterator[None]:
+        """For what is read when the daemon starts: pages may be damaged that nothing has read before."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise CuzkError(
+                f"{self._path}: the job store is damaged: {error}; move the file away to start anew"
+            ) from error
 
     def _one(self, query: str, *values: Any) -> JobRecord | None:
         row = self._database.execute(query, values).fetchone()

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -95,7 +96,9 @@ def test_many_of_one_moment_get_one_file(tmp_path: Path) -> None:
     assert len(kept.recent) == 4
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"boot": "", "incident": {}}', '{"boot": 1, "incident": 2}'])
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", '{"boot": "", "incident": {}}', '{"boot": 1, "incident": 2}', "[" * 100_000, "9" * 5000]
+)
 def test_files_that_are_none_of_ours_are_left_alone(tmp_path: Path, text: str) -> None:
     path = tmp_path / "1-cpu-x.json"
     path.write_text(text)
@@ -103,6 +106,31 @@ def test_files_that_are_none_of_ours_are_left_alone(tmp_path: Path, text: str) -
     kept.load()
     assert kept.recent == ()
     assert path.read_text() == text
+
+
+@pytest.mark.parametrize("change", [{"time_ns": "x"}, {"time_ns": 2**70}, {"message": 5}, {"picture": []}])
+def test_incidents_that_could_not_be_sent_are_not_shown(tmp_path: Path, change: dict[str, Any]) -> None:
+    kept = Incidents(tmp_path)
+    kept.write(incident(time.monotonic_ns(), picture=picture()), [])
+    (path,) = tmp_path.iterdir()
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps({**document, "incident": {**document["incident"], **change}}))
+    kept.load()
+    assert kept.recent == ()
+
+
+def test_files_of_other_names_are_neither_read_nor_removed(tmp_path: Path) -> None:
+    others = [tmp_path / name for name in ("2026_notes.json", "0-plan.json", "00.json")]
+    for path in others:
+        path.write_text("{}")
+    (tmp_path / "0-cpu-folder.json").mkdir()
+    os.mkfifo(tmp_path / "0-cpu-pipe.json")
+    kept = Incidents(tmp_path, kept=1)
+    kept.load()
+    for second in (1, 3):
+        kept.write(incident(second * SECOND), [])
+    assert all(path.exists() for path in others)
+    assert len(list(tmp_path.iterdir())) == len(others) + 3
 
 
 def test_incidents_of_another_boot_are_not_shown(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -203,3 +203,29 @@ def test_a_damaged_row_is_named(store: Store, tmp_path: Path, body: str) -> None
             look()
     with pytest.raises(CuzkError, match=r"jobs\.sqlite: circuit c is not as this build writes it: move the file"):
         store.circuits()
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [(b'"request_id"', Store.unfinished), (b'"witness_path"', Store.unfinished), (b'"key_path"', Store.circuits)],
+)
+def test_bytes_that_are_no_text_are_named_when_they_are_read(
+    store: Store, tmp_path: Path, text: bytes, read: Callable[[Store], object]
+) -> None:
+    path = tmp_path / "jobs.sqlite"
+    if read is Store.unfinished:
+        store.insert(JobRecord("a"))
+    else:
+        store.put_circuit(CircuitRecord(CircuitInfo("id", "name", "/k", "bn128", 1, 2, 4, 8, 0), (1, 2)))
+    store.close()
+    data = path.read_bytes()
+    assert text in data
+    path.write_bytes(data.replace(text, b"\xff" * len(text)))
+    again = Store(path)
+    try:
+        with pytest.raises(
+            CuzkError, match=r"jobs\.sqlite: the job store is damaged: .*; move the file away to start anew"
+        ):
+            read(again)
+    finally:
+        again.close()
