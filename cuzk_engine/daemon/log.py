@@ -174,6 +174,7 @@ class DaemonLog:
             with contextlib.suppress(OSError):  # a full disk: what is left in the buffer is lost
                 handler.close()
         self._handlers.clear()
+        self.logger.propagate = True
 
     def _add(self, handler: logging.Handler) -> None:
         self.logger.addHandler(handler)
