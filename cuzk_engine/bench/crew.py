@@ -13,6 +13,7 @@ from cuzk_engine.bench.interruption import InterruptedRunError, Interruption
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+_LOOK_SECONDS: Final = 0.1
 _ENDED: Final = "ended"
 _INTERRUPTED: Final = "interrupted"
 
@@ -48,10 +49,12 @@ class Crew(Generic[Item, Result]):
                 thread.start()
             running = len(threads)
             while running:
-                if self._inbox.get() == _ENDED:
-                    running -= 1
-                else:
-                    self._fail(InterruptedRunError(self._interruption.number or 0))
+                with contextlib.suppress(queue.Empty):
+                    # A signal that comes just before a thread falls asleep, or to another thread, does not wake it.
+                    if self._inbox.get(timeout=_LOOK_SECONDS) == _ENDED:
+                        running -= 1
+                    else:
+                        self._fail(InterruptedRunError(self._interruption.number or 0))
         for thread in threads:
             thread.join()
         if self._error is not None:

@@ -168,9 +168,10 @@ class _Task:
         self._thread = threading.Thread(target=self._run, name="prove", daemon=True)
 
     def wait(self, line: ProgressLine) -> None:
-        """Until the work has ended; the only thing the main thread does."""
+        """Until the work has ended; the only thing the main thread does. It looks up now and then even where nothing
+        is drawn: a signal that comes just before a thread falls asleep, or to another thread, does not wake it."""
         self._thread.start()
-        while not self._done.wait(_REDRAW_S if line.visible else None):
+        while not self._done.wait(_REDRAW_S):
             line.draw(*self.progress)
         line.clear()
         self._thread.join()

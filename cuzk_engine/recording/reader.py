@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import stat
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,7 +16,6 @@ from google.protobuf.message import DecodeError, Message
 
 from cuzk_engine.diagnosis.table import Names, SpanTable
 from cuzk_engine.errors import FormatError
-from cuzk_engine.formats.source import open_regular, read_at
 from cuzk_engine.proto import engine_v1_pb2 as pb
 from cuzk_engine.recording.layout import APPLICATION_ID, BUCKETS, LEVELS, MAX_CHUNK_BYTES, SCHEMA, SCHEMA_VERSION
 from cuzk_engine.recording.levels import Row, unpack
@@ -135,8 +135,13 @@ class RecordingReader:
     # ---- inside ----
 
     def _check_head(self) -> None:
-        with open_regular(self.path) as (descriptor, _):
-            head = bytes(read_at(descriptor, 100))
+        try:
+            if stat.S_ISFIFO(os.stat(self.path).st_mode):  # opening it would wait for a writer
+                raise FormatError(self.path, "is a pipe, expected a regular file")
+            with self.path.open("rb") as file:
+                head = file.read(100)
+        except OSError as error:
+            raise FormatError(self.path, f"cannot be opened: {(error.strerror or str(error)).lower()}") from error
         if not head:
             raise FormatError(self.path, "is empty, expected a recording")
         if not head.startswith(_MAGIC):

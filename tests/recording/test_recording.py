@@ -301,7 +301,7 @@ def test_what_is_no_recording(tmp_path: Path) -> None:
     database.execute("CREATE TABLE t (x)")
     database.close()
     assert refused("db", other.read_bytes()) == "is an SQLite database, but no recording of cuzk"
-    with pytest.raises(FormatError, match="missing: no such file"):
+    with pytest.raises(FormatError, match="cannot be opened: no such file"):
         Recording.open(tmp_path / "missing")
 
 
