@@ -13,7 +13,8 @@ from cuzk_engine.formats.atomic import PendingFile, write_all_atomically, write_
 def expect_failure(path, message, data=b"new", **options):
     with pytest.raises(CuzkError) as caught:
         write_atomically(path, data, **options)
-    assert str(caught.value).startswith(f"{path}: cannot be written: ")
+    shown = str(path).replace("\0", "\\x00")
+    assert str(caught.value).startswith(f"{shown}: cannot be written: ")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
