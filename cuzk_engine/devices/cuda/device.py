@@ -42,16 +42,16 @@ from cuzk_engine.devices.base import (
     Room,
     StagingBuffer,
 )
-from cuzk_engine.devices.cuda import card, faults, need
+from cuzk_engine.devices.cuda import card, need
 from cuzk_engine.devices.cuda.compiling import Progress
 from cuzk_engine.devices.cuda.feeder import is_pinned
+from cuzk_engine.devices.cuda.guard import Guard
 from cuzk_engine.devices.cuda.launcher import MsmLauncher
 from cuzk_engine.devices.cuda.loader import Loader, own_reservation
 from cuzk_engine.devices.cuda.locker import CudaLocker
 from cuzk_engine.devices.cuda.memory import CudaBuffer, LedgerAllocator, Memory
 from cuzk_engine.devices.cuda.module import Kernels
 from cuzk_engine.devices.cuda.need import FR_BYTES
-from cuzk_engine.devices.cuda.nvrtc import NvrtcError
 from cuzk_engine.devices.cuda.operations import FACTOR_BYTES, Operations
 from cuzk_engine.devices.cuda.resident import Residents
 from cuzk_engine.devices.cuda.slots import HIGHEST, PARALLEL, Slots
@@ -90,7 +90,7 @@ class CudaDevice(LedgerDevice):
         progress: Progress | None = None,
     ) -> None:
         self._id, self._number, self._sink = f"cuda:{number}", number, sink
-        self._lost: DeviceLostError | None = None
+        self._guard = Guard(self._id, number, self._on_loss)
         self._closed = False
         self._read: tuple[tuple[int, int, int] | None, int] = None, 0
         self._launching = threading.RLock()
@@ -98,7 +98,7 @@ class CudaDevice(LedgerDevice):
         self._host, self._owns_host = host or HostMemory(host_budget().nbytes, sink, device=self._id), host is None
         self._listed: tuple[OtherProcess, ...] | None = None
         self._listed_ns = 0
-        with self._guard():
+        with self._guard:
             self._card = card.view(number)
             before = self._card.memory()
             runtime.free(0)  # creates the context
@@ -152,7 +152,7 @@ class CudaDevice(LedgerDevice):
         if kind == Kind.UPLOAD_SRS:
             rows = source.reshape(len(source), -1).view(np.uint8)
             return CudaEvent(self._loader.load(buffer, rows, owner), self._timeline, self._guard, rows)
-        with self._guard(), self._uploading:
+        with self._guard, self._uploading:
             stream = self._h2d
             buffer.before_write(stream)
             begin, end = cupy.cuda.Event(), cupy.cuda.Event(block=True)
@@ -173,7 +173,7 @@ class CudaDevice(LedgerDevice):
         if buffer.is_reversed or buffer.pending != 1:
             raise ValueError("a vector that is not in natural order: restore() comes first")
         out = np.empty(nbytes, dtype=np.uint8)
-        with self._guard():
+        with self._guard:
             buffer.before_read(self._d2h)
             begin, end = cupy.cuda.Event(), cupy.cuda.Event(block=True)
             begin.record(self._d2h)
@@ -201,12 +201,12 @@ class CudaDevice(LedgerDevice):
         cancel.check()
         if after is not None and not isinstance(after, CudaEvent):
             raise TypeError("an event of another kind of device")
-        with self._guard(), self._launching:
+        with self._guard, self._launching:
             self._operations.prepare(operation.curve, owner, cancel.check)
         if isinstance(operation, Msm):
             return self._msm(operation, owner, after)
         if after is not None:
-            with self._guard():
+            with self._guard:
                 self._compute.wait_event(after.event)
         match operation:
             case Evaluate():
@@ -291,26 +291,26 @@ class CudaDevice(LedgerDevice):
 
     def pool_use(self) -> tuple[int, int]:
         """Bytes handed out by the driver's pool, and kept by it."""
-        with self._guard():
+        with self._guard:
             return self._memory.pool_use()
 
     def release_residents(self) -> None:
         """Frees the keys' points and matrices that no launch and no lease uses, and gives the driver their memory."""
         self._residents.clear()
-        with self._guard():
+        with self._guard:
             self._memory.trim()
 
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
-        if self._lost is not None:
+        if self._guard.lost is not None:
             self._timeline.clear()
         try:
             self._residents.clear()
             self._settle()
             self._memory.free_all()
-            with self._guard():
+            with self._guard:
                 self._memory.trim(everything=True)
                 self._timeline.collect()
         except DeviceLostError:
@@ -325,32 +325,14 @@ class CudaDevice(LedgerDevice):
 
     # ---- inside ----
 
-    @contextmanager
-    def _guard(self) -> Iterator[None]:
-        """The device is the current one; its driver's errors become the user's."""
-        if self._lost is not None:
-            raise self._lost
-        try:
-            with cupy.cuda.Device(self._number):
-                yield
-        except CuzkError:
-            raise
-        except NvrtcError as error:
-            raise CuzkError(f"device {self._id}: {error}") from error
-        except Exception as error:
-            translated = faults.translate(self._id, error)
-            if translated is None:
-                raise
-            if isinstance(translated, DeviceLostError):
-                self._lost = translated
-                self._slots.abandon()
-                if self._sink is not None:
-                    self._sink(Incident(time.monotonic_ns(), self._id, "device-lost", "", str(translated)))
-            raise translated from error
+    def _on_loss(self, error: DeviceLostError) -> None:
+        self._slots.abandon()
+        if self._sink is not None:
+            self._sink(Incident(time.monotonic_ns(), self._id, "device-lost", "", str(error)))
 
     def _settle(self) -> None:
         """Waits for the MSMs under way and gives their scratch back."""
-        with contextlib.suppress(CuzkError), self._guard():
+        with contextlib.suppress(CuzkError), self._guard:
             self._slots.settle()
 
     def _page_locked(self, nbytes: int) -> StagingBuffer:
@@ -371,7 +353,7 @@ class CudaDevice(LedgerDevice):
         found, read_ns = self._read
         if found is not None and time.monotonic_ns() - read_ns < _READ_NS:
             return found
-        with self._guard():
+        with self._guard:
             free, total = (int(x) for x in runtime.memGetInfo())
             _, reserved = self._memory.pool_use()
         found = free, total, self._own + reserved
@@ -386,7 +368,7 @@ class CudaDevice(LedgerDevice):
         memory from the ledger."""
         stream = self._compute
         allocator = LedgerAllocator(self._memory, purpose, owner, stream)
-        with self._guard(), self._launching, stream, cupy.cuda.using_allocator(allocator.allocate):
+        with self._guard, self._launching, stream, cupy.cuda.using_allocator(allocator.allocate):
             for buffer in reads:
                 buffer.before_read(stream)
             for buffer in writes:
@@ -466,8 +448,8 @@ class CudaDevice(LedgerDevice):
     def _check_open(self) -> None:
         if self._closed:
             raise ValueError("the device was closed")
-        if self._lost is not None:
-            raise self._lost
+        if self._guard.lost is not None:
+            raise self._guard.lost
 
 
 class _Work:

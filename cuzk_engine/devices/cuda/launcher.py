@@ -11,8 +11,9 @@ from cupy.cuda import runtime
 
 from cuzk_engine.devices.base import Msm, Owner
 from cuzk_engine.devices.cuda import need
+from cuzk_engine.devices.cuda.guard import Guard
 from cuzk_engine.devices.cuda.loader import Loader
-from cuzk_engine.devices.cuda.memory import CudaBuffer, Guard, Memory
+from cuzk_engine.devices.cuda.memory import CudaBuffer, Memory
 from cuzk_engine.devices.cuda.operations import Operations
 from cuzk_engine.devices.cuda.slots import Place, Slot, Slots
 from cuzk_engine.devices.cuda.timeline import CudaEvent, Timeline
@@ -45,7 +46,7 @@ class MsmLauncher:
         after: CudaEvent | None,
     ) -> CudaEvent:
         curve, group = operation.curve, operation.group
-        with self._guard(), self._slots.next() as (slot, place), ExitStack() as stack:
+        with self._guard, self._slots.next() as (slot, place), ExitStack() as stack:
             points = stack.enter_context(self._loader.points(operation, sent, slot, owner)) if operation.n else None
             count = 0 if points is None else points.count
             picked = points is not None and points.pick

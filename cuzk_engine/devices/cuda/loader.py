@@ -14,7 +14,8 @@ from cuzk_engine.devices import base
 from cuzk_engine.devices.base import Bytes, Msm, Owner, StagingBuffer
 from cuzk_engine.devices.cuda import need
 from cuzk_engine.devices.cuda.feeder import Feeder, Numbers, is_pinned, present_rows
-from cuzk_engine.devices.cuda.memory import CudaBuffer, Guard, Memory
+from cuzk_engine.devices.cuda.guard import Guard
+from cuzk_engine.devices.cuda.memory import CudaBuffer, Memory
 from cuzk_engine.devices.cuda.need import ENTRY_BYTES
 from cuzk_engine.devices.cuda.operations import Points, points_in
 from cuzk_engine.devices.cuda.resident import Residents
@@ -105,7 +106,7 @@ class Loader:
         """Rows of the key to the start of ``target``, or those of them with these ``numbers`` and the numbers behind
         them; one span. Returns the event of its end, when pageable rows were read."""
         stream = self._stream
-        with self._guard():
+        with self._guard:
             target.before_write(stream)
             begin, end = cupy.cuda.Event(), cupy.cuda.Event(block=True)
             pinned = is_pinned(rows)

@@ -9,8 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Iterable
 from typing import Any, Final
 
 import cupy
@@ -18,6 +17,7 @@ from cupy.cuda import runtime
 
 from cuzk_engine.devices.base import EventSink, Owner
 from cuzk_engine.devices.cuda import faults
+from cuzk_engine.devices.cuda.guard import Guard
 from cuzk_engine.devices.cuda.shape import aligned_size
 from cuzk_engine.devices.ledger import Grant, Ledger, Reservation
 from cuzk_engine.devices.memory import GrantedBuffer
@@ -25,9 +25,6 @@ from cuzk_engine.errors import CuzkError, DeviceLostError, OutOfDeviceMemoryErro
 from cuzk_engine.events import Kind, Purpose, Span, host_lane
 
 _KEEP: Final = 1 << 62  # bytes that the pool may keep
-
-Guard = Callable[[], AbstractContextManager[None]]
-"""Makes the device the current one and translates its errors."""
 
 
 class Memory:
@@ -58,7 +55,7 @@ class Memory:
     ) -> CudaBuffer:
         grant = self.ledger.take(nbytes, purpose, owner, out_of)
         try:
-            with self.guard():
+            with self.guard:
                 address = self._malloc(nbytes, stream, purpose)
                 ready = stream.record(cupy.cuda.Event(disable_timing=True))
         except BaseException:
@@ -91,7 +88,7 @@ class Memory:
     def release(self, address: int, events: Iterable[Any], stream: Any) -> None:
         """Frees on ``stream`` behind ``events``."""
         if address:
-            with contextlib.suppress(DeviceLostError), self.guard():  # a lost device's memory went with it
+            with contextlib.suppress(DeviceLostError), self.guard:  # a lost device's memory went with it
                 for event in events:
                     stream.wait_event(event)
                 runtime.freeAsync(address, stream.ptr)

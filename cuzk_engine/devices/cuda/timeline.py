@@ -159,7 +159,7 @@ class CudaEvent:
         self,
         event: Any,
         timeline: Timeline,
-        guard: Callable[[], AbstractContextManager[None]],
+        guard: AbstractContextManager[None],
         kept: object = None,
         over: Callable[[], None] | None = None,
     ) -> None:
@@ -167,14 +167,14 @@ class CudaEvent:
         self._timeline, self._guard, self._kept, self._over = timeline, guard, kept, over
 
     def wait(self) -> None:
-        with self._guard():
+        with self._guard:
             if not self.event.done:
                 self._timeline.collect()  # while there is time for it
                 self.event.synchronize()  # without the interpreter lock
             self._end()
 
     def done(self) -> bool:
-        with self._guard():
+        with self._guard:
             over = bool(self.event.done)
             if over:
                 self._end()

@@ -25,6 +25,7 @@ _DEPENDENT = (
     "device",
     "feeder",
     "fields",
+    "guard",
     "launcher",
     "loader",
     "locker",
