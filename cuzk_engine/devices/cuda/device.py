@@ -155,15 +155,15 @@ class CudaDevice(LedgerDevice):
         with self._guard, self._uploading:
             stream = self._h2d
             buffer.before_write(stream)
-            begin, end = cupy.cuda.Event(), cupy.cuda.Event(block=True)
+            (begin,), end = self._timeline.events.take(1), cupy.cuda.Event(block=True)
             pinned = is_pinned(flat)
             begin.record(stream)
             if flat.size:
                 runtime.memcpyAsync(buffer.address, flat.ctypes.data, flat.size, _TO_DEVICE, stream.ptr)
             end.record(stream)
-            buffer.was_written(end)
+            buffer.was_written(stream, end)
             buffer.is_reversed, buffer.pending = False, 1
-            self._timeline.add(begin, end, Lane.H2D, kind, owner, int(flat.size), pinned, flat)
+            self._timeline.add(stream, begin, end, Lane.H2D, kind, owner, int(flat.size), pinned, flat)
         return CudaEvent(end, self._timeline, self._guard, flat)
 
     def download(self, source: base.Buffer, nbytes: int, kind: str, owner: Owner) -> bytes:
@@ -175,14 +175,13 @@ class CudaDevice(LedgerDevice):
         out = np.empty(nbytes, dtype=np.uint8)
         with self._guard:
             buffer.before_read(self._d2h)
-            begin, end = cupy.cuda.Event(), cupy.cuda.Event(block=True)
+            (begin,), (end,) = self._timeline.events.take(1), self._timeline.ends.take(1)
             begin.record(self._d2h)
             if nbytes:
                 runtime.memcpyAsync(out.ctypes.data, buffer.address, nbytes, _TO_HOST, self._d2h.ptr)
             end.record(self._d2h)
-            self._timeline.add(begin, end, Lane.D2H, kind, owner, nbytes, False, out)
             end.synchronize()
-            self._timeline.collect()
+            self._timeline.tell(begin, end, Lane.D2H, kind, owner, nbytes, False)
         return out.tobytes()
 
     def restore(self, curve: Curve, vector: base.Buffer, owner: Owner, table: base.Buffer | None = None) -> None:
@@ -373,7 +372,9 @@ class CudaDevice(LedgerDevice):
                 buffer.before_read(stream)
             for buffer in writes:
                 buffer.before_write(stream)
-            work = _Work(stream.record(cupy.cuda.Event()), cupy.cuda.Event(block=True))
+            (begin,) = self._timeline.events.take(1)
+            begin.record(stream)
+            work = _Work(begin, cupy.cuda.Event(block=True))
             try:
                 yield work
             finally:
@@ -381,7 +382,7 @@ class CudaDevice(LedgerDevice):
                 for buffer in reads:
                     buffer.was_read(stream, work.end)
                 for buffer in writes:
-                    buffer.was_written(work.end)
+                    buffer.was_written(stream, work.end)
 
     def _simple(
         self,
@@ -396,7 +397,7 @@ class CudaDevice(LedgerDevice):
         return self._timed(work, kind, owner)
 
     def _timed(self, work: _Work, kind: Kind, owner: Owner) -> CudaEvent:
-        self._timeline.add(work.begin, work.end, Lane.COMPUTE, kind, owner)
+        self._timeline.add(self._compute, work.begin, work.end, Lane.COMPUTE, kind, owner)
         return CudaEvent(work.end, self._timeline, self._guard)
 
     def _msm(self, operation: Msm, owner: Owner, after: CudaEvent | None) -> CudaEvent:
@@ -431,7 +432,7 @@ class CudaDevice(LedgerDevice):
                 block, matrices = self._operations.prepare_matrices(
                     operation.curve, parts, len(data), operation.domain, n_vars, allocate
                 )
-            block.was_written(work.end)
+            block.was_written(self._compute, work.end)
             return block, (block, matrices)
 
         def make() -> tuple[CudaBuffer, tuple[CudaBuffer, Matrices]]:

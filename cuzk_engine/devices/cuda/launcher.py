@@ -69,7 +69,7 @@ class MsmLauncher:
             slot.ended(place.stream, end)
             for buffer in reads:
                 buffer.was_read(place.stream, end)
-            result.was_written(end)
+            result.was_written(place.stream, end)
             self._timeline.add_sum(begin, marks, end, owner)
         return CudaEvent(end, self._timeline, self._guard, over=self._slots.reap)
 

@@ -108,7 +108,7 @@ class Loader:
         stream = self._stream
         with self._guard:
             target.before_write(stream)
-            begin, end = cupy.cuda.Event(), cupy.cuda.Event(block=True)
+            (begin,), end = self._timeline.events.take(1), cupy.cuda.Event(block=True)
             pinned = is_pinned(rows)
             begin.record(stream)
             nbytes = self._feeder.feed(rows, target.address, stream, numbers)
@@ -116,6 +116,6 @@ class Loader:
                 words = numbers.view(np.uint8).reshape(len(numbers), 4)
                 nbytes += self._feeder.feed(words, target.address + nbytes, stream)
             end.record(stream)
-            target.was_written(end)
-            self._timeline.add(begin, end, Lane.H2D, Kind.UPLOAD_SRS, owner, nbytes, pinned, rows)
+            target.was_written(stream, end)
+            self._timeline.add(stream, begin, end, Lane.H2D, Kind.UPLOAD_SRS, owner, nbytes, pinned, rows)
         return end

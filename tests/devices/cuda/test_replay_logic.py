@@ -103,7 +103,7 @@ class Sums:
             case ("copy", target, source, _, stream):
                 runtime.put(runtime.streams[stream], lambda: None, (target, source))
             case ("record", event, stream):
-                lent = [id(e) for one in self.device._timeline._pending for e in one.lent]
+                lent = [id(e) for one in self.device._timeline.pending for e in one.lent]
                 assert id(runtime.events[event]) not in lent, "an event whose time was not read yet"
                 runtime.events[event].record(runtime.streams[stream])
             case ("wait", stream, event):
