@@ -15,37 +15,38 @@ from cuzk_engine.errors import CuzkError, DeviceLostError
 
 
 class _Here(threading.local):
-    depth = 0
+    number: int | None = None  # of the card that a guard made the thread's current one
+
+
+_HERE: Final = _Here()
 
 
 class Guard:
     """Its blocks make card ``number`` the thread's current one, which it stays, and turn errors of the driver into
-    those of device ``name``. Blocks may be inside each other: the outermost one alone calls the driver. Any thread may
-    enter. ``on_loss`` is called once, with what every later block raises at its start."""
+    those of device ``name``. Blocks may be inside each other. Any thread may enter; nobody else changes the current
+    card of a thread that does, but for a while. ``on_loss`` is called once, with what every later block raises at its
+    start."""
 
     def __init__(self, name: str, number: int, on_loss: Callable[[DeviceLostError], None]) -> None:
         self._name: Final = name
         self._number: Final = number
         self._on_loss = on_loss
-        self._here = _Here()
         self.lost: DeviceLostError | None = None
 
     def __enter__(self) -> None:
         if self.lost is not None:
             raise self.lost
-        here = self._here
-        if not here.depth:
+        if _HERE.number != self._number:
             try:
                 runtime.setDevice(self._number)
             except Exception as error:
                 self._raise(error)
                 raise
-        here.depth += 1
+            _HERE.number = self._number
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._here.depth -= 1
         if error is not None and isinstance(error, Exception) and not isinstance(error, CuzkError):
             self._raise(error)
 
