@@ -207,8 +207,8 @@ def reference(call: Call | None) -> Any:
     return None if call is None else call.reference
 
 
-def pointer(data: Data) -> int | None:
-    if data is None or isinstance(data, int):
+def pointer(data: Data) -> int | bytes | None:
+    if data is None or isinstance(data, (int, bytes)):  # of bytes ctypes passes the address
         return data
     if isinstance(data, np.ndarray):
         if not data.flags.c_contiguous:

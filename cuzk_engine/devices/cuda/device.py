@@ -92,6 +92,7 @@ class CudaDevice(LedgerDevice):
         self._id, self._number, self._sink = f"cuda:{number}", number, sink
         self._guard = Guard(self._id, number, self._on_loss)
         self._closed = False
+        self._prepared: set[str] = set()  # curves
         self._read: tuple[tuple[int, int, int] | None, int] = None, 0
         self._launching = threading.RLock()
         self._uploading = threading.Lock()
@@ -200,8 +201,10 @@ class CudaDevice(LedgerDevice):
         cancel.check()
         if after is not None and not isinstance(after, CudaEvent):
             raise TypeError("an event of another kind of device")
-        with self._guard, self._launching:
-            self._operations.prepare(operation.curve, owner, cancel.check)
+        if operation.curve.name not in self._prepared:
+            with self._guard, self._launching:
+                self._operations.prepare(operation.curve, owner, cancel.check)
+            self._prepared.add(operation.curve.name)
         if isinstance(operation, Msm):
             return self._msm(operation, owner, after)
         if after is not None:

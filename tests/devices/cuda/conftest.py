@@ -105,6 +105,8 @@ class CpuOperations:
         form: Any,
         streams: Any,
         events: Any,
+        stream: Any,
+        frame: Any,
     ) -> list[tuple[str, Any]]:
         curve, group = operation.curve, Group(operation.group)
         size = curve.g2_bytes if group is Group.G2 else curve.g1_bytes
@@ -125,9 +127,12 @@ class CpuOperations:
             self._library.msm(curve, group, table.reshape(n, size), values, n, sums, scratch, nbytes, self._call(1))
             out[:] = sums
 
-        self._put(work, reads, (result, scratch) if n else (result,))
+        frame.open(stream)
+        with stream:
+            self._put(work, reads, (result, scratch) if n else (result,))
         assert form.n == n
         sorted_, filled = events(2)
+        frame.close(stream)
         return [("sort", streams.front.record(sorted_)), ("accumulate", streams.front.record(filled))]
 
     def prepare_matrices(self, curve: Any, parts: Any, n: int, domain: int, n_vars: int, allocate: Any) -> Any:
