@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import gc
 import json
 import os
 import queue
@@ -291,6 +292,8 @@ def main(arguments: list[str]) -> int:
         return _refuse(channel, events, str(error))
     except Exception as error:
         return _refuse(channel, events, f"internal fault: {_where(error)}")
+    gc.collect()
+    gc.freeze()  # what is there now stays: no collection has to go through it again
     channel.send({"type": "ready", "info": asdict(runtime.info)})
     watch = GilWatch()
     watch.start()

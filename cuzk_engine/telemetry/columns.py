@@ -7,7 +7,7 @@ without a string, raise ValueError.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -138,10 +138,10 @@ def _encode_spans(spans: list[Span], table: StringTable) -> pb.SpanColumns:
     return pb.SpanColumns(
         start_ns=_pack(start, I64),
         end_ns=_pack(end, I64),
-        device=_pack(map(table, device), U32),
-        lane=_pack(map(table, lane), U32),
-        kind=_pack(map(table, kind), U32),
-        job=_pack(map(table, job), U32),
+        device=_pack_texts(device, table),
+        lane=_pack_texts(lane, table),
+        kind=_pack_texts(kind, table),
+        job=_pack_texts(job, table),
         partition=_pack(partition, I32),
         worker=_pack(worker, I32),
         size=_pack(size, I64),
@@ -153,16 +153,22 @@ def _encode_allocations(rows: list[Allocation], table: StringTable) -> pb.Alloca
     time_ns, device, delta, purpose, worker, job = zip(*rows, strict=True)
     return pb.AllocationColumns(
         time_ns=_pack(time_ns, I64),
-        device=_pack(map(table, device), U32),
+        device=_pack_texts(device, table),
         delta=_pack(delta, I64),
-        purpose=_pack(map(table, purpose), U32),
+        purpose=_pack_texts(purpose, table),
         worker=_pack(worker, I32),
-        job=_pack(map(table, job), U32),
+        job=_pack_texts(job, table),
     )
 
 
 def _pack(values: Iterable[int], dtype: np.dtype[Any]) -> bytes:
     return np.fromiter(values, dtype=dtype).tobytes()
+
+
+def _pack_texts(texts: Sequence[str], table: StringTable) -> bytes:
+    """Each text is looked for in the table once."""
+    numbers = {text: table(text) for text in dict.fromkeys(texts)}
+    return _pack(map(numbers.__getitem__, texts), U32)
 
 
 def column(data: bytes, dtype: np.dtype[Any], rows: int | None = None) -> npt.NDArray[Any]:

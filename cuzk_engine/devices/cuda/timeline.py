@@ -94,10 +94,10 @@ class Timeline:
             if best is None or after - before < best:
                 best, self._base = after - before, (event, (before + after) // 2)
 
-    def nanoseconds(self, event: Any) -> int:
-        """CLOCK_MONOTONIC when ``event``, which is over, happened."""
-        base, base_ns = self._base
-        return base_ns + int(cupy.cuda.get_elapsed_time(base, event) * 1e6)
+    def nanoseconds(self, events: Sequence[Any]) -> list[int]:
+        """CLOCK_MONOTONIC when ``events``, which are over, happened."""
+        (base, base_ns), elapsed = self._base, cupy.cuda.get_elapsed_time
+        return [base_ns + int(elapsed(base, event) * 1e6) for event in events]
 
     def add(
         self,
@@ -161,7 +161,7 @@ class Timeline:
 
     def _emit(self, pending: _Pending) -> None:
         if self._sink is not None:
-            at = [self.nanoseconds(event) for event in pending.events]
+            at = self.nanoseconds(pending.events)
             owner = pending.owner
             for first, last, kind in pending.times:
                 end = at[last]
