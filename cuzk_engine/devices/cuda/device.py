@@ -42,7 +42,7 @@ from cuzk_engine.devices.base import (
     Room,
     StagingBuffer,
 )
-from cuzk_engine.devices.cuda import card, need
+from cuzk_engine.devices.cuda import card, need, physical
 from cuzk_engine.devices.cuda.compiling import Progress
 from cuzk_engine.devices.cuda.feeder import is_pinned
 from cuzk_engine.devices.cuda.guard import Guard
@@ -105,7 +105,7 @@ class CudaDevice(LedgerDevice):
             runtime.free(0)  # creates the context
             self._compute = cupy.cuda.Stream(non_blocking=True, priority=HIGHEST)
             self._h2d, self._d2h = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
-            free, total = (int(x) for x in runtime.memGetInfo())
+            free, total = physical.memory_info()
             self._own = max(0, before.free - free) if before is not None else 0
             self._margin = max(_LEAST_MARGIN, total // _MARGIN_SHARE)
             fixed = self._own + self._margin
@@ -356,7 +356,7 @@ class CudaDevice(LedgerDevice):
         if found is not None and time.monotonic_ns() - read_ns < _READ_NS:
             return found
         with self._guard:
-            free, total = (int(x) for x in runtime.memGetInfo())
+            free, total = physical.memory_info()
             _, reserved = self._memory.pool_use()
         found = free, total, self._own + reserved
         self._read = found, time.monotonic_ns()

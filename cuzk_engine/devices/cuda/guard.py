@@ -38,7 +38,8 @@ class Guard:
             raise self.lost
         if _HERE.number != self._number:
             try:
-                runtime.setDevice(self._number)
+                if runtime.getDevice() != self._number:  # else the context would be there before it was asked for
+                    runtime.setDevice(self._number)
             except Exception as error:
                 self._raise(error)
                 raise

@@ -34,6 +34,7 @@ _DEPENDENT = (
     "msm",
     "ntt",
     "operations",
+    "physical",
     "replay",
     "slots",
     "timeline",
@@ -191,6 +192,8 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     before = {name: sys.modules.pop(name, None) for name in names}
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
+    physical = importlib.import_module("cuzk_engine.devices.cuda.physical")
+    monkeypatch.setattr(physical, "memory_info", fake.cuda.runtime.memGetInfo)
     device = importlib.import_module("cuzk_engine.devices.cuda.device")
     made = Bench(device, fake)
     yield made
