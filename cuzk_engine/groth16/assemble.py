@@ -96,7 +96,7 @@ def _multiples(curve: Curve, group: Group, points: Sequence[bytes], scalars: Seq
     native.library().point_op(
         curve, group, PointOp.MUL, out, b"".join(points), plain, len(points), native.Call(1, span_capacity=0)
     )
-    return [row.tobytes() for row in np.split(out, len(points))]
+    return [row.tobytes() for row in out.reshape(len(points), -1)]
 
 
 def add_points(curve: Curve, group: Group, *points: bytes) -> bytes:
