@@ -15,8 +15,6 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from cuzk_engine import native
 from cuzk_engine.curves import Curve
 from cuzk_engine.formats.points import decode_g1, decode_g2
