@@ -1,7 +1,8 @@
 """What happened, as seen by charts, recordings and the diagnosis.
 
 Times are int64 nanoseconds of one monotonic clock (CLOCK_MONOTONIC, the same for all processes of a machine since
-boot). A frozen dataclass is the view of one row. Storage and wire are columns: see ``cuzk_engine.telemetry.columns``.
+boot). A frozen dataclass is the view of one row, a named tuple where there are hundreds in each proof. Storage and wire
+are columns: see ``cuzk_engine.telemetry.columns``.
 A value that could not be read is None, never zero.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 
 class Purpose(StrEnum):
@@ -73,8 +74,7 @@ class Kind(StrEnum):
     MEMORY_WAIT = "memory.wait"
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """Something that lasted. ``worker``, ``partition`` -1 and ``job`` "" where it belongs to none."""
 
     start_ns: int
@@ -110,8 +110,7 @@ class Sample:
     throttle: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Allocation:
+class Allocation(NamedTuple):
     """Device memory taken (delta > 0) or given back (delta < 0)."""
 
     time_ns: int

@@ -182,12 +182,15 @@ class NativeCalls:
 
     def _run(self, name: str, *arguments: Any) -> bool:
         """True for CUZK_OK, False for CUZK_E_DATA."""
-        status = Status(getattr(self._dll, f"cuzk_{name}")(*arguments))
+        code = getattr(self._dll, f"cuzk_{name}")(*arguments)
+        if not code:
+            return True
+        status = Status(code)
         if status is Status.CANCELLED:
             raise CancelledError("cancelled")
         if status in (Status.ARGUMENT, Status.SCRATCH):
             raise NativeCallError(f"cuzk_{name}", status)
-        return status is Status.OK
+        return False
 
 
 def aligned(nbytes: int) -> npt.NDArray[np.uint8]:
@@ -207,8 +210,8 @@ def reference(call: Call | None) -> Any:
     return None if call is None else call.reference
 
 
-def pointer(data: Data) -> int | None:
-    if data is None or isinstance(data, int):
+def pointer(data: Data) -> int | bytes | None:
+    if data is None or isinstance(data, (int, bytes)):  # of bytes ctypes passes the address
         return data
     if isinstance(data, np.ndarray):
         if not data.flags.c_contiguous:

@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
 
 from cuzk_engine import native
 from cuzk_engine.curves import Curve
@@ -26,7 +27,7 @@ from cuzk_engine.events import Kind, Picture
 from cuzk_engine.formats.proof import Proof, PublicSignals
 from cuzk_engine.formats.wtns import ValueCheck, Witness
 from cuzk_engine.groth16.assemble import Begun, BlindedKey, Blinding, Randomness, assemble
-from cuzk_engine.groth16.plan import CircuitSizes, CostModel, Query
+from cuzk_engine.groth16.plan import QUERIES, CircuitSizes, CostModel, Query
 from cuzk_engine.groth16.proving_key import ProvingKey
 from cuzk_engine.keys import KeyCache
 from cuzk_engine.pipeline import admission as hooks
@@ -109,6 +110,7 @@ class Runner:
         self._gate = Gate(device, self._tables, admission)
         self._active = 0
         self._lock = threading.Lock()
+        self._sources: WeakKeyDictionary[ProvingKey, Sources] = WeakKeyDictionary()
 
     def plan(self, sizes: CircuitSizes, settings: PipelineSettings = _DEFAULTS) -> PartitionPlan:
         """What one proof of such a circuit needs on this device, in the mode that was asked for."""
@@ -218,7 +220,7 @@ class Runner:
         try:
             with ExitStack() as stack:
                 with run.phase("memory"):
-                    admitted = self._gate.admit(stack, work, choices, _sources(key), run.owner, run.cancel)
+                    admitted = self._gate.admit(stack, work, choices, self._sources_of(key), run.owner, run.cancel)
                 if _streams(work, admitted.mode) and self.device.info.page_locks:
                     with run.phase("load_key", Kind.LOAD_KEY):
                         key = stack.enter_context(self.keys.use_hot(key, run.cancel, run.loading))
@@ -235,6 +237,12 @@ class Runner:
             picture = self._explained(picture, work, mode, settings)
             run.incident("out-of-memory", str(error), error.requested, error.free, picture)
             raise
+
+    def _sources_of(self, key: ProvingKey) -> Sources:
+        found = self._sources.get(key)
+        if found is None:
+            found = self._sources[key] = _sources(key)
+        return found
 
     def _next_smaller(
         self, work: Work, settings: PipelineSettings, choices: tuple[Mode, ...], mode: Mode
@@ -310,7 +318,7 @@ class _Assembly:
 
 def _streams(work: Work, mode: Mode) -> bool:
     """Whether points travel for each proof."""
-    return not all(is_resident(work, mode, query) for query in Query)
+    return not all(is_resident(work, mode, query) for query in QUERIES)
 
 
 def _sources(key: ProvingKey) -> Sources:
@@ -318,7 +326,7 @@ def _sources(key: ProvingKey) -> Sources:
     matrices = key.device_matrices
     points = {}
     if not key.staging_bytes:
-        for query in Query:
+        for query in QUERIES:
             parts = key.sizes.ranges(query)
             if len(parts) == 1:
                 points[query] = key.points(query, parts[0], None, native.Call(1))

@@ -19,9 +19,11 @@ MAX_BLOB: Final = 64 << 20
 
 Message = dict[str, Any]
 
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"))  # made once: that takes as long as to encode a message
+
 
 def encode(message: Message, blob: bytes = b"") -> bytes:
-    body = json.dumps(message, separators=(",", ":")).encode()
+    body = _ENCODER.encode(message).encode()
     if len(body) > MAX_JSON or len(blob) > MAX_BLOB:
         raise ValueError(f"a message of {len(body)} + {len(blob)} bytes is too large")
     return _LENGTHS.pack(len(body), len(blob)) + body + blob

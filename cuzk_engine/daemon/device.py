@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import gc
 import json
 import os
 import queue
@@ -48,6 +49,15 @@ _MAX_BUFFERED: Final = 200_000  # events between two flushes
 _PROGRESS_NS: Final = 50 * 10**6
 _GIL_SECONDS: Final = 1.0
 _CPU_NICENESS: Final = 5
+_ROWS: Final[dict[type, str]] = {
+    Span: "spans",
+    Allocation: "allocations",
+    Sample: "samples",
+    Mark: "marks",
+    Incident: "incidents",
+    LogLine: "logs",
+}
+"""Where a batch has the events of a device process."""
 
 
 class EventBuffer:
@@ -69,19 +79,8 @@ class EventBuffer:
                 batch.dropped += 1  # allocations are kept, since their sum must stay right
                 return
             self._count += 1
-            match event:
-                case Span():
-                    batch.spans.append(event)
-                case Allocation():
-                    batch.allocations.append(event)
-                case Sample():
-                    batch.samples.append(event)
-                case Mark():
-                    batch.marks.append(event)
-                case Incident():
-                    batch.incidents.append(event)
-                case LogLine():
-                    batch.logs.append(event)
+            rows: list[Any] = getattr(batch, _ROWS[type(event)])
+            rows.append(event)
 
     def flush(self) -> None:
         """Sends what there is; raises OSError when the supervisor has gone."""
@@ -293,6 +292,8 @@ def main(arguments: list[str]) -> int:
         return _refuse(channel, events, str(error))
     except Exception as error:
         return _refuse(channel, events, f"internal fault: {_where(error)}")
+    gc.collect()
+    gc.freeze()  # what is there now stays: no collection has to go through it again
     channel.send({"type": "ready", "info": asdict(runtime.info)})
     watch = GilWatch()
     watch.start()

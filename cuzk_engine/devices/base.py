@@ -8,6 +8,7 @@ nothing of jobs' meaning, files or settings.
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -105,20 +106,17 @@ class CancelToken:
     """A flag that native calls look at; set from any thread. ``address`` is that of an int32."""
 
     def __init__(self) -> None:
-        self._flag = np.zeros(1, dtype=np.int32)
+        self._flag = ctypes.c_int32()
+        self.address = ctypes.addressof(self._flag)
         self._lock = threading.RLock()  # entered again by a signal handler that sets
         self._callbacks: dict[object, Callable[[], None]] = {}
 
     @property
-    def address(self) -> int:
-        return int(self._flag.ctypes.data)
-
-    @property
     def is_set(self) -> bool:
-        return bool(self._flag[0])
+        return self._flag.value != 0
 
     def set(self) -> None:
-        self._flag[0] = 1
+        self._flag.value = 1
         with self._lock:
             callbacks = list(self._callbacks.values())
         for callback in callbacks:

@@ -134,7 +134,8 @@ class Ledger:
         self._ceiling = ceiling
         self._sink = sink
         self._advice = advice
-        self._changed = threading.Condition(threading.RLock())
+        self._lock = threading.RLock()  # quicker to take than the condition around it
+        self._changed = threading.Condition(self._lock)
         self._used = 0
         self._peak = 0
         self._unreserved = 0
@@ -158,14 +159,14 @@ class Ledger:
         if grant is None and self._reclaim(nbytes):
             grant = self._try_take(nbytes, purpose, owner, out_of)
         if grant is None:
-            with self._changed:
+            with self._lock:
                 free = max(0, self.capacity - self._committed())
             raise OutOfDeviceMemoryError(self.device, purpose, nbytes, free, self.capacity)
         return grant
 
     def give_back(self, grant: Grant) -> None:
         """Ends a grant; a second time does nothing."""
-        with self._changed:
+        with self._lock:
             if not grant.open:
                 return
             grant.open = False
@@ -179,7 +180,7 @@ class Ledger:
     def hand_over(self, grant: Grant, purpose: Purpose, owner: Owner) -> Grant:
         """The same bytes under another purpose and owner, whose reservation they count against: for pools. Cannot
         fail within that reservation; raises OutOfDeviceMemoryError beyond it, and ``grant`` stays open."""
-        with self._changed:
+        with self._lock:
             self.give_back(grant)
             moved = self._try_take(grant.nbytes, purpose, owner, None)
             if moved is not None:
@@ -195,7 +196,7 @@ class Ledger:
 
     def use(self) -> MemoryUse:
         """Bytes now and at the peak; purposes that hold nothing are left out."""
-        with self._changed:
+        with self._lock:
             by_purpose: defaultdict[str, int] = defaultdict(int)
             for (purpose, _, _), nbytes in self._by_key.items():
                 by_purpose[purpose.value] += nbytes
@@ -203,7 +204,7 @@ class Ledger:
 
     def holders(self) -> dict[tuple[Purpose, int, str], int]:
         """(purpose, worker, job) → bytes in use."""
-        with self._changed:
+        with self._lock:
             return dict(self._by_key)
 
     def memory(self) -> MemoryUse:
@@ -220,18 +221,18 @@ class Ledger:
 
     def idle(self) -> int:
         """Bytes in use that caches would give back."""
-        with self._changed:
+        with self._lock:
             askers = [idle for _, idle in self._reclaimers if idle is not None]
         return sum(idle() for idle in askers)
 
     @property
     def committed(self) -> int:
         """Bytes in use or promised."""
-        with self._changed:
+        with self._lock:
             return self._committed()
 
     def reset_peak(self) -> None:
-        with self._changed:
+        with self._lock:
             self._peak = self._used
 
     # ---- reservations ----
@@ -255,21 +256,21 @@ class Ledger:
     def admit(self, attempt: Callable[[base.Turn], T | None], owner: Owner, cancel: CancelToken, wanted: int = 0) -> T:
         """See `base.Device.admit`: turns come in order of arrival."""
         ticket = object()
-        with self._changed:
+        with self._lock:
             self._waiting.append(ticket)
         unsubscribe = cancel.on_set(self._notify)
         try:
             return self._wait_for_turn(ticket, attempt, owner, cancel, wanted)
         finally:
             unsubscribe()
-            with self._changed:
+            with self._lock:
                 self._waiting.remove(ticket)
                 self._notify()
 
     def try_reserve(self, held: int, serial: int, owner: Owner) -> Reservation | None:
         """Promises the memory if that is possible at once and nobody waits; unused caches are given up for it."""
         self._check_request(held, serial)
-        with self._changed:
+        with self._lock:
             if self._waiting:
                 return None
         return self._promise_or_reclaim(held, serial, owner)
@@ -277,7 +278,7 @@ class Ledger:
     def add_reclaimer(self, reclaimer: Reclaimer, idle: Callable[[], int] | None = None) -> None:
         """``reclaimer`` is called without the ledger's lock, when memory is short; ``idle`` tells what it could
         give."""
-        with self._changed:
+        with self._lock:
             self._reclaimers.append((reclaimer, idle))
 
     # ---- inside ----
@@ -293,7 +294,7 @@ class Ledger:
         start, waited = time.monotonic_ns(), False
         try:
             while True:
-                with self._changed:
+                with self._lock:
                     generation = self._generation
                     first, alone = self._waiting[0] is ticket, not self._reservations
                 if cancel.is_set:
@@ -303,7 +304,7 @@ class Ledger:
                 if found is not None:
                     return found
                 wanted, waited = turn.refused or wanted, True
-                with self._changed:
+                with self._lock:
                     settled = first and alone and generation == self._generation
                     if settled and turn.refused is not None:
                         self._refuse_hopeless(turn.refused)
@@ -332,7 +333,7 @@ class Ledger:
 
     def _try_promise(self, held: int, serial: int, owner: Owner) -> Reservation | None:
         available = self.available()  # may ask a driver: not under the lock
-        with self._changed:
+        with self._lock:
             if owner in self._reservations:
                 raise ValueError(f"{owner} already has a reservation")
             if self._committed(held, serial) > available:
@@ -342,7 +343,7 @@ class Ledger:
             return reservation
 
     def _try_take(self, nbytes: int, purpose: Purpose, owner: Owner, out_of: Reservation | None) -> Grant | None:
-        with self._changed:
+        with self._lock:
             reservation = self._reservations.get(owner) if out_of is None else None
             held = out_of.held if out_of is not None else 0
             self._add(nbytes, reservation, out_of)
@@ -370,11 +371,11 @@ class Ledger:
         return Grant(grant.nbytes, grant.purpose, grant.owner, reservation)
 
     def _serial_used(self, reservation: Reservation) -> int:
-        with self._changed:
+        with self._lock:
             return reservation.charge[1]
 
     def _release(self, reservation: Reservation) -> None:
-        with self._changed:
+        with self._lock:
             if not reservation.active:
                 return
             reservation.active = False
@@ -383,13 +384,13 @@ class Ledger:
             self._notify()
 
     def _settle(self, reservation: Reservation) -> None:
-        with self._changed:
+        with self._lock:
             reservation.held, reservation.serial = reservation.used, 0
             self._notify()
 
     def _settle_early(self, reservation: Reservation) -> bool:
         available = self.available()
-        with self._changed:
+        with self._lock:
             before, held, serial = self._committed(), reservation.held, reservation.serial
             reservation.held, reservation.serial = reservation.used, 0
             if self._committed() > max(before, available):
@@ -399,7 +400,7 @@ class Ledger:
             return True
 
     def _shrink(self, reservation: Reservation, nbytes: int) -> None:
-        with self._changed:
+        with self._lock:
             reservation.held = max(0, reservation.held - nbytes)
             self._notify()
 
@@ -429,14 +430,15 @@ class Ledger:
         return MemoryPlanError(self.device, needed, available, self.capacity, self._advice)
 
     def _reclaim(self, nbytes: int) -> bool:
-        with self._changed:
+        with self._lock:
             reclaimers = [reclaimer for reclaimer, _ in self._reclaimers]
         return sum(reclaimer(nbytes) for reclaimer in reclaimers) > 0
 
     def _notify(self) -> None:
-        with self._changed:
+        with self._lock:
             self._generation += 1
-            self._changed.notify_all()
+            if self._waiting:  # nobody else waits for it
+                self._changed.notify_all()
 
     def _emit_wait(self, start: int, nbytes: int, owner: Owner) -> None:
         if self._sink is not None:

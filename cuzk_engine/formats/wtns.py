@@ -103,7 +103,9 @@ class Witness:
 
     def public_values(self, n_public: int) -> tuple[int, ...]:
         """The outputs and public inputs: values 1 to `n_public`."""
-        return tuple(int.from_bytes(row.tobytes(), "little") for row in self.raw[1 : n_public + 1])
+        size = int(self.raw.shape[1])
+        data = self.raw[1 : n_public + 1].tobytes()
+        return tuple(int.from_bytes(data[start : start + size], "little") for start in range(0, len(data), size))
 
 
 def check_witness(key: CircuitKey, witness: Witness) -> None:

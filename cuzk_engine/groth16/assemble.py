@@ -15,8 +15,6 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from cuzk_engine import native
 from cuzk_engine.curves import Curve
 from cuzk_engine.formats.points import decode_g1, decode_g2
@@ -93,8 +91,10 @@ def assemble(curve: Curve, blinded: BlindedKey, sums: Mapping[Query, bytes], beg
 def _multiples(curve: Curve, group: Group, points: Sequence[bytes], scalars: Sequence[int]) -> list[bytes]:
     plain = b"".join((scalar % curve.r).to_bytes(curve.n8r, "little") for scalar in scalars)
     out = native.aligned(sum(map(len, points)))
-    native.library().point_op(curve, group, PointOp.MUL, out, b"".join(points), plain, len(points), native.Call(1))
-    return [row.tobytes() for row in np.split(out, len(points))]
+    native.library().point_op(
+        curve, group, PointOp.MUL, out, b"".join(points), plain, len(points), native.Call(1, span_capacity=0)
+    )
+    return [row.tobytes() for row in out.reshape(len(points), -1)]
 
 
 def add_points(curve: Curve, group: Group, *points: bytes) -> bytes:
@@ -102,6 +102,6 @@ def add_points(curve: Curve, group: Group, *points: bytes) -> bytes:
     total = points[0]
     for point in points[1:]:
         out = native.aligned(len(total))
-        native.library().point_op(curve, group, PointOp.ADD, out, total, point, 1, native.Call(1))
+        native.library().point_op(curve, group, PointOp.ADD, out, total, point, 1, native.Call(1, span_capacity=0))
         total = out.tobytes()
     return total

@@ -27,6 +27,10 @@ class Query(StrEnum):
         return 2 if self is Query.B2 else 1
 
 
+QUERIES: Final = tuple(Query)  # quicker to go through
+_PLACES: Final = {query: place for place, query in enumerate(QUERIES)}
+
+
 @dataclass(frozen=True, slots=True)
 class PointRange:
     """Part of a query: points and scalars [first, first + n)."""
@@ -74,7 +78,7 @@ class CircuitSizes:
     def present_points(self, query: Query) -> int:
         """Points that are not at infinity, at most."""
         length = self.query_length(query)
-        return length if self.present is None else min(length, self.present[tuple(Query).index(query)])
+        return length if self.present is None else min(length, self.present[_PLACES[query]])
 
     def ranges(self, query: Query) -> Sequence[PointRange]:
         """The parts in which a query's points are at hand."""
@@ -87,6 +91,11 @@ class CircuitSizes:
             for part in self.ranges(query)
             for start in range(0, max(part.n, 1), max(batch, 1))
         ]
+
+    def launch_count(self, query: Query, batch: int) -> int:
+        """How many those are."""
+        step = max(batch, 1)
+        return sum(-(-max(part.n, 1) // step) for part in self.ranges(query))
 
     def point_bytes(self, query: Query) -> int:
         return self.curve.g2_bytes if query.group == 2 else self.curve.g1_bytes
@@ -111,6 +120,8 @@ class CostModel:
     def __init__(self, sizes: CircuitSizes) -> None:
         self._sizes = sizes
         self._wide = (sizes.curve.limbs / 4) ** 2
+        queries = sum(self.msm(query) for query in QUERIES)
+        self._total = self.read_witness() + self.evaluate() + self.transforms() + queries + self.finish()
 
     def check_key(self) -> float:
         sizes = self._sizes
@@ -132,8 +143,7 @@ class CostModel:
 
     def total(self) -> float:
         """Everything after the key was loaded."""
-        queries = sum(self.msm(query) for query in Query)
-        return self.read_witness() + self.evaluate() + self.transforms() + queries + self.finish()
+        return self._total
 
     def finish(self) -> float:
         return self._FIXED * self._wide

@@ -104,6 +104,7 @@ class Gate:
         self._tables = tables
         self._admission = admission
         self._told: set[tuple[Mode, Mode]] = set()
+        self._grouped: tuple[Sequence[Mode], list[list[Mode]]] = (), []
         self._plan = lru_cache(_PLANS)(self._make_plan)
         self._most = lru_cache(_PLANS)(self._make_most)
 
@@ -125,7 +126,7 @@ class Gate:
         if self._admission is Admission.NONE:
             return Admitted(choices[0], self.plan(work, choices[0]), None)
         refusal: MemoryPlanError | None = None
-        groups = by_base(choices)
+        groups = self._groups(choices)
         for number, group in enumerate(groups):
             plans = [self.plan(work, mode) for mode in group]
             is_last = number == len(groups) - 1
@@ -142,6 +143,14 @@ class Gate:
             return admitted
         assert refusal is not None
         raise refusal
+
+    def _groups(self, choices: Sequence[Mode]) -> list[list[Mode]]:
+        """By their base; kept, since it is mostly the same ones again."""
+        known, groups = self._grouped
+        if known is not choices:
+            groups = by_base(choices)
+            self._grouped = choices, groups
+        return groups
 
     def plan(self, work: Work, mode: Mode) -> PartitionPlan:
         """The plan where nothing is on the device yet."""

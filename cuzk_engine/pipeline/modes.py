@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from itertools import groupby
 from typing import Final
 
@@ -109,6 +110,7 @@ class Work:
         return max(part.n for query in Query for part in self.sizes.ranges(query))
 
 
+@lru_cache(maxsize=64)
 def modes(settings: PipelineSettings, kind: str, work: Work, floor: int = BATCH_FLOOR) -> tuple[Mode, ...]:
     """The modes that may be tried on a device of ``kind``, what was asked for first; never empty."""
     found = tuple(_modes(settings, kind, work, floor))

@@ -18,7 +18,7 @@ from cuzk_engine.devices.tables import TableCache
 from cuzk_engine.errors import OutOfDeviceMemoryError
 from cuzk_engine.events import Picture
 from cuzk_engine.formats.wtns import Witness
-from cuzk_engine.groth16.plan import Query
+from cuzk_engine.groth16.plan import QUERIES, Query
 from cuzk_engine.groth16.proving_key import HBasis, ProvingKey
 from cuzk_engine.pipeline.admission import Admitted, Barrier
 from cuzk_engine.pipeline.modes import Work
@@ -89,7 +89,7 @@ class Partition:
             self._key,
             self._work,
             admitted.mode,
-            {query: admitted.room(query.value) for query in Query},
+            {query: admitted.room(query.value) for query in QUERIES},
             self._threads,
             arrived=staging.free,
         )

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final, Protocol
 
 from cuzk_engine.curves import Curve
@@ -77,7 +78,7 @@ class Stage:
         return sum(self.used.values())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PartitionPlan:
     """Bytes of one partition in a mode. ``there``: what stays and is on the device already; ``found``: the names of
     that; ``inputs``: what is uploaded; ``results``: of MSM launches; ``last``: what the last launch takes when the lock
@@ -101,12 +102,12 @@ class PartitionPlan:
             columns[stage.name] = {key: n for key, n in _added(stays, stage.used).items() if n}
         return columns
 
-    @property
+    @cached_property
     def by_purpose(self) -> dict[Purpose, int]:
         """The bytes at the peak, in the stage that makes it."""
         return max(self.columns.values(), key=lambda column: sum(column.values()))
 
-    @property
+    @cached_property
     def peak(self) -> int:
         """Most bytes on the device at a time, with what is there already."""
         return sum(self.by_purpose.values())
@@ -121,12 +122,12 @@ class PartitionPlan:
         """Bytes that this partition loads and leaves."""
         return sum(sum(stage.loaded.values()) for stage in self.stages)
 
-    @property
+    @cached_property
     def own(self) -> int:
         """Bytes that each worker has on the device outside the lock."""
         return self.results + (self.inputs if self.mode.is_ahead else 0)
 
-    @property
+    @cached_property
     def reservation(self) -> tuple[int, int]:
         """(held, serial) as the ledger takes them. Held: what is there before the lock is taken or stays behind it."""
         held, loaded, most = self.missing + self.own, 0, 0
@@ -135,7 +136,7 @@ class PartitionPlan:
             most = max(most, loaded + stage.total)
         return held, max(0, most - held)
 
-    @property
+    @cached_property
     def host_bytes(self) -> int:
         return sum(self.host.values())
 
@@ -203,7 +204,7 @@ def steady_plan(work: Work, mode: Mode, needs: Needs) -> PartitionPlan:
 
 def is_resident(work: Work, mode: Mode, query: Query) -> bool:
     """Whether a query's points stay on the device: not where they are converted or summed in parts."""
-    return mode.is_resident and not work.converts and len(work.sizes.launches(query, mode.batch)) == 1
+    return mode.is_resident and not work.converts and work.sizes.launch_count(query, mode.batch) == 1
 
 
 def outstanding(mode: Mode, info: DeviceInfo) -> int:

@@ -16,7 +16,7 @@ from cuzk_engine import native
 from cuzk_engine.devices.base import Buffer, Bytes, Device, DeviceEvent, Msm, Reservation, StagingBuffer
 from cuzk_engine.events import Kind, Purpose
 from cuzk_engine.groth16.assemble import add_points
-from cuzk_engine.groth16.plan import PointRange, Query
+from cuzk_engine.groth16.plan import QUERIES, PointRange, Query
 from cuzk_engine.groth16.proving_key import ProvingKey
 from cuzk_engine.native import Group
 from cuzk_engine.pipeline.modes import Mode, Prestage, Work
@@ -147,7 +147,7 @@ class Sums:
         return self._sums
 
     def _all_launches(self) -> Iterator[_Launch]:
-        for query in Query:
+        for query in QUERIES:
             parts = self._sizes.launches(query, self._mode.batch)
             for part in parts:
                 yield _Launch(query, part, part is parts[-1])
@@ -196,7 +196,7 @@ class Sums:
         self._running.append(_Running(launch, sent, result, event))
         if launch.is_last and query is Query.H:
             vectors.abc[0].free()
-        elif launch.is_last and query is tuple(Query)[-1]:
+        elif launch.is_last and query is QUERIES[-1]:
             vectors.witness.free()
 
     def _collect_first(self) -> None:

@@ -7,7 +7,7 @@ without a string, raise ValueError.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +23,7 @@ U32: Final = np.dtype("<u4")
 I8: Final = np.dtype("<i1")
 
 _PINNED: Final = {0: False, 1: True}  # anything else: no transfer
+_PINS: Final = {None: -1, False: 0, True: 1}
 
 
 class StringTable:
@@ -133,33 +134,41 @@ def count_events(batch: pb.TelemetryBatch) -> int:
 
 
 def _encode_spans(spans: list[Span], table: StringTable) -> pb.SpanColumns:
+    start, end, device, lane, kind, job, partition, worker, size, pinned = zip(*spans, strict=True)
     return pb.SpanColumns(
-        start_ns=_pack((s.start_ns for s in spans), I64),
-        end_ns=_pack((s.end_ns for s in spans), I64),
-        device=_pack((table(s.device) for s in spans), U32),
-        lane=_pack((table(s.lane) for s in spans), U32),
-        kind=_pack((table(s.kind) for s in spans), U32),
-        job=_pack((table(s.job) for s in spans), U32),
-        partition=_pack((s.partition for s in spans), I32),
-        worker=_pack((s.worker for s in spans), I32),
-        size=_pack((s.bytes for s in spans), I64),
-        pinned=_pack((-1 if s.pinned is None else int(s.pinned) for s in spans), I8),
+        start_ns=_pack(start, I64),
+        end_ns=_pack(end, I64),
+        device=_pack_texts(device, table),
+        lane=_pack_texts(lane, table),
+        kind=_pack_texts(kind, table),
+        job=_pack_texts(job, table),
+        partition=_pack(partition, I32),
+        worker=_pack(worker, I32),
+        size=_pack(size, I64),
+        pinned=_pack(map(_PINS.__getitem__, pinned), I8),
     )
 
 
 def _encode_allocations(rows: list[Allocation], table: StringTable) -> pb.AllocationColumns:
+    time_ns, device, delta, purpose, worker, job = zip(*rows, strict=True)
     return pb.AllocationColumns(
-        time_ns=_pack((a.time_ns for a in rows), I64),
-        device=_pack((table(a.device) for a in rows), U32),
-        delta=_pack((a.delta for a in rows), I64),
-        purpose=_pack((table(a.purpose) for a in rows), U32),
-        worker=_pack((a.worker for a in rows), I32),
-        job=_pack((table(a.job) for a in rows), U32),
+        time_ns=_pack(time_ns, I64),
+        device=_pack_texts(device, table),
+        delta=_pack(delta, I64),
+        purpose=_pack_texts(purpose, table),
+        worker=_pack(worker, I32),
+        job=_pack_texts(job, table),
     )
 
 
 def _pack(values: Iterable[int], dtype: np.dtype[Any]) -> bytes:
     return np.fromiter(values, dtype=dtype).tobytes()
+
+
+def _pack_texts(texts: Sequence[str], table: StringTable) -> bytes:
+    """Each text is looked for in the table once."""
+    numbers = {text: table(text) for text in dict.fromkeys(texts)}
+    return _pack(map(numbers.__getitem__, texts), U32)
 
 
 def column(data: bytes, dtype: np.dtype[Any], rows: int | None = None) -> npt.NDArray[Any]:

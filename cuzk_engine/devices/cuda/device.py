@@ -42,16 +42,16 @@ from cuzk_engine.devices.base import (
     Room,
     StagingBuffer,
 )
-from cuzk_engine.devices.cuda import card, faults, need
+from cuzk_engine.devices.cuda import card, need, physical
 from cuzk_engine.devices.cuda.compiling import Progress
 from cuzk_engine.devices.cuda.feeder import is_pinned
+from cuzk_engine.devices.cuda.guard import Guard
 from cuzk_engine.devices.cuda.launcher import MsmLauncher
 from cuzk_engine.devices.cuda.loader import Loader, own_reservation
 from cuzk_engine.devices.cuda.locker import CudaLocker
 from cuzk_engine.devices.cuda.memory import CudaBuffer, LedgerAllocator, Memory
 from cuzk_engine.devices.cuda.module import Kernels
 from cuzk_engine.devices.cuda.need import FR_BYTES
-from cuzk_engine.devices.cuda.nvrtc import NvrtcError
 from cuzk_engine.devices.cuda.operations import FACTOR_BYTES, Operations
 from cuzk_engine.devices.cuda.resident import Residents
 from cuzk_engine.devices.cuda.slots import HIGHEST, PARALLEL, Slots
@@ -90,21 +90,22 @@ class CudaDevice(LedgerDevice):
         progress: Progress | None = None,
     ) -> None:
         self._id, self._number, self._sink = f"cuda:{number}", number, sink
-        self._lost: DeviceLostError | None = None
+        self._guard = Guard(self._id, number, self._on_loss)
         self._closed = False
+        self._prepared: set[str] = set()  # curves
         self._read: tuple[tuple[int, int, int] | None, int] = None, 0
         self._launching = threading.RLock()
         self._uploading = threading.Lock()
         self._host, self._owns_host = host or HostMemory(host_budget().nbytes, sink, device=self._id), host is None
         self._listed: tuple[OtherProcess, ...] | None = None
         self._listed_ns = 0
-        with self._guard():
+        with self._guard:
             self._card = card.view(number)
             before = self._card.memory()
             runtime.free(0)  # creates the context
             self._compute = cupy.cuda.Stream(non_blocking=True, priority=HIGHEST)
             self._h2d, self._d2h = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
-            free, total = (int(x) for x in runtime.memGetInfo())
+            free, total = physical.memory_info()
             self._own = max(0, before.free - free) if before is not None else 0
             self._margin = max(_LEAST_MARGIN, total // _MARGIN_SHARE)
             fixed = self._own + self._margin
@@ -152,18 +153,18 @@ class CudaDevice(LedgerDevice):
         if kind == Kind.UPLOAD_SRS:
             rows = source.reshape(len(source), -1).view(np.uint8)
             return CudaEvent(self._loader.load(buffer, rows, owner), self._timeline, self._guard, rows)
-        with self._guard(), self._uploading:
+        with self._guard, self._uploading:
             stream = self._h2d
             buffer.before_write(stream)
-            begin, end = cupy.cuda.Event(), cupy.cuda.Event(block=True)
+            (begin,), end = self._timeline.events.take(1), cupy.cuda.Event(block=True)
             pinned = is_pinned(flat)
             begin.record(stream)
             if flat.size:
                 runtime.memcpyAsync(buffer.address, flat.ctypes.data, flat.size, _TO_DEVICE, stream.ptr)
             end.record(stream)
-            buffer.was_written(end)
+            buffer.was_written(stream, end)
             buffer.is_reversed, buffer.pending = False, 1
-            self._timeline.add(begin, end, Lane.H2D, kind, owner, int(flat.size), pinned, flat)
+            self._timeline.add(stream, begin, end, Lane.H2D, kind, owner, int(flat.size), pinned, flat)
         return CudaEvent(end, self._timeline, self._guard, flat)
 
     def download(self, source: base.Buffer, nbytes: int, kind: str, owner: Owner) -> bytes:
@@ -173,16 +174,15 @@ class CudaDevice(LedgerDevice):
         if buffer.is_reversed or buffer.pending != 1:
             raise ValueError("a vector that is not in natural order: restore() comes first")
         out = np.empty(nbytes, dtype=np.uint8)
-        with self._guard():
+        with self._guard:
             buffer.before_read(self._d2h)
-            begin, end = cupy.cuda.Event(), cupy.cuda.Event(block=True)
+            (begin,), (end,) = self._timeline.events.take(1), self._timeline.ends.take(1)
             begin.record(self._d2h)
             if nbytes:
                 runtime.memcpyAsync(out.ctypes.data, buffer.address, nbytes, _TO_HOST, self._d2h.ptr)
             end.record(self._d2h)
-            self._timeline.add(begin, end, Lane.D2H, kind, owner, nbytes, False, out)
             end.synchronize()
-            self._timeline.collect()
+            self._timeline.tell(begin, end, Lane.D2H, kind, owner, nbytes, False)
         return out.tobytes()
 
     def restore(self, curve: Curve, vector: base.Buffer, owner: Owner, table: base.Buffer | None = None) -> None:
@@ -201,12 +201,14 @@ class CudaDevice(LedgerDevice):
         cancel.check()
         if after is not None and not isinstance(after, CudaEvent):
             raise TypeError("an event of another kind of device")
-        with self._guard(), self._launching:
-            self._operations.prepare(operation.curve, owner, cancel.check)
+        if operation.curve.name not in self._prepared:
+            with self._guard, self._launching:
+                self._operations.prepare(operation.curve, owner, cancel.check)
+            self._prepared.add(operation.curve.name)
         if isinstance(operation, Msm):
             return self._msm(operation, owner, after)
         if after is not None:
-            with self._guard():
+            with self._guard:
                 self._compute.wait_event(after.event)
         match operation:
             case Evaluate():
@@ -291,26 +293,26 @@ class CudaDevice(LedgerDevice):
 
     def pool_use(self) -> tuple[int, int]:
         """Bytes handed out by the driver's pool, and kept by it."""
-        with self._guard():
+        with self._guard:
             return self._memory.pool_use()
 
     def release_residents(self) -> None:
         """Frees the keys' points and matrices that no launch and no lease uses, and gives the driver their memory."""
         self._residents.clear()
-        with self._guard():
+        with self._guard:
             self._memory.trim()
 
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
-        if self._lost is not None:
+        if self._guard.lost is not None:
             self._timeline.clear()
         try:
             self._residents.clear()
             self._settle()
             self._memory.free_all()
-            with self._guard():
+            with self._guard:
                 self._memory.trim(everything=True)
                 self._timeline.collect()
         except DeviceLostError:
@@ -325,32 +327,14 @@ class CudaDevice(LedgerDevice):
 
     # ---- inside ----
 
-    @contextmanager
-    def _guard(self) -> Iterator[None]:
-        """The device is the current one; its driver's errors become the user's."""
-        if self._lost is not None:
-            raise self._lost
-        try:
-            with cupy.cuda.Device(self._number):
-                yield
-        except CuzkError:
-            raise
-        except NvrtcError as error:
-            raise CuzkError(f"device {self._id}: {error}") from error
-        except Exception as error:
-            translated = faults.translate(self._id, error)
-            if translated is None:
-                raise
-            if isinstance(translated, DeviceLostError):
-                self._lost = translated
-                self._slots.abandon()
-                if self._sink is not None:
-                    self._sink(Incident(time.monotonic_ns(), self._id, "device-lost", "", str(translated)))
-            raise translated from error
+    def _on_loss(self, error: DeviceLostError) -> None:
+        self._slots.abandon()
+        if self._sink is not None:
+            self._sink(Incident(time.monotonic_ns(), self._id, "device-lost", "", str(error)))
 
     def _settle(self) -> None:
         """Waits for the MSMs under way and gives their scratch back."""
-        with contextlib.suppress(CuzkError), self._guard():
+        with contextlib.suppress(CuzkError), self._guard:
             self._slots.settle()
 
     def _page_locked(self, nbytes: int) -> StagingBuffer:
@@ -371,8 +355,8 @@ class CudaDevice(LedgerDevice):
         found, read_ns = self._read
         if found is not None and time.monotonic_ns() - read_ns < _READ_NS:
             return found
-        with self._guard():
-            free, total = (int(x) for x in runtime.memGetInfo())
+        with self._guard:
+            free, total = physical.memory_info()
             _, reserved = self._memory.pool_use()
         found = free, total, self._own + reserved
         self._read = found, time.monotonic_ns()
@@ -386,12 +370,14 @@ class CudaDevice(LedgerDevice):
         memory from the ledger."""
         stream = self._compute
         allocator = LedgerAllocator(self._memory, purpose, owner, stream)
-        with self._guard(), self._launching, stream, cupy.cuda.using_allocator(allocator.allocate):
+        with self._guard, self._launching, stream, cupy.cuda.using_allocator(allocator.allocate):
             for buffer in reads:
                 buffer.before_read(stream)
             for buffer in writes:
                 buffer.before_write(stream)
-            work = _Work(stream.record(cupy.cuda.Event()), cupy.cuda.Event(block=True))
+            (begin,) = self._timeline.events.take(1)
+            begin.record(stream)
+            work = _Work(begin, cupy.cuda.Event(block=True))
             try:
                 yield work
             finally:
@@ -399,7 +385,7 @@ class CudaDevice(LedgerDevice):
                 for buffer in reads:
                     buffer.was_read(stream, work.end)
                 for buffer in writes:
-                    buffer.was_written(work.end)
+                    buffer.was_written(stream, work.end)
 
     def _simple(
         self,
@@ -414,7 +400,7 @@ class CudaDevice(LedgerDevice):
         return self._timed(work, kind, owner)
 
     def _timed(self, work: _Work, kind: Kind, owner: Owner) -> CudaEvent:
-        self._timeline.add(work.begin, work.end, Lane.COMPUTE, kind, owner)
+        self._timeline.add(self._compute, work.begin, work.end, Lane.COMPUTE, kind, owner)
         return CudaEvent(work.end, self._timeline, self._guard)
 
     def _msm(self, operation: Msm, owner: Owner, after: CudaEvent | None) -> CudaEvent:
@@ -449,7 +435,7 @@ class CudaDevice(LedgerDevice):
                 block, matrices = self._operations.prepare_matrices(
                     operation.curve, parts, len(data), operation.domain, n_vars, allocate
                 )
-            block.was_written(work.end)
+            block.was_written(self._compute, work.end)
             return block, (block, matrices)
 
         def make() -> tuple[CudaBuffer, tuple[CudaBuffer, Matrices]]:
@@ -466,8 +452,8 @@ class CudaDevice(LedgerDevice):
     def _check_open(self) -> None:
         if self._closed:
             raise ValueError("the device was closed")
-        if self._lost is not None:
-            raise self._lost
+        if self._guard.lost is not None:
+            raise self._guard.lost
 
 
 class _Work:

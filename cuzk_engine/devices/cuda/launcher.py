@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import cupy
@@ -11,9 +11,11 @@ from cupy.cuda import runtime
 
 from cuzk_engine.devices.base import Msm, Owner
 from cuzk_engine.devices.cuda import need
+from cuzk_engine.devices.cuda.guard import Guard
 from cuzk_engine.devices.cuda.loader import Loader
-from cuzk_engine.devices.cuda.memory import CudaBuffer, Guard, Memory
-from cuzk_engine.devices.cuda.operations import Operations
+from cuzk_engine.devices.cuda.memory import CudaBuffer, Memory
+from cuzk_engine.devices.cuda.operations import Operations, Points
+from cuzk_engine.devices.cuda.replay import Frame
 from cuzk_engine.devices.cuda.slots import Place, Slot, Slots
 from cuzk_engine.devices.cuda.timeline import CudaEvent, Timeline
 
@@ -44,44 +46,61 @@ class MsmLauncher:
         owner: Owner,
         after: CudaEvent | None,
     ) -> CudaEvent:
-        curve, group = operation.curve, operation.group
-        with self._guard(), self._slots.next() as (slot, place), ExitStack() as stack:
-            points = stack.enter_context(self._loader.points(operation, sent, slot, owner)) if operation.n else None
-            count = 0 if points is None else points.count
-            picked = points is not None and points.pick
-            nbytes = need.msm_arena_bytes(curve, group, count, self._budget, picked=picked) if count else 0
-            form = need.msm_form(curve, group, count, self._budget)
-            stack.enter_context(self._launching)
-            scratch = slot.scratch(nbytes, owner)
-            reads = [scalars, *([] if points is None else [points.block])]
-            (begin,) = self._timeline.events.take(1)
-            try:
-                with place.stream:
-                    _begin(slot, place, after, [*reads, scratch], result, begin)
-                    marks = operations.msm(
-                        operation, points, scalars, result, scratch, form, place.streams, self._timeline.events.take
-                    )
-                    end = place.stream.record(cupy.cuda.Event(block=True))
-            except BaseException:
-                runtime.deviceSynchronize()  # what was launched may be on any of the place's streams
-                raise
-            slot.ended(place.stream, end)
-            for buffer in reads:
-                buffer.was_read(place.stream, end)
-            result.was_written(end)
-            self._timeline.add_sum(begin, marks, end, owner)
+        with (
+            self._guard,
+            self._slots.next() as (slot, place),
+            self._points(operation, sent, slot, owner) as points,
+            self._launching,
+        ):
+            end = self._enqueue(operations, operation, points, slot, place, scalars, result, owner, after)
         return CudaEvent(end, self._timeline, self._guard, over=self._slots.reap)
 
+    def _points(
+        self, operation: Msm, sent: CudaBuffer | None, slot: Slot, owner: Owner
+    ) -> AbstractContextManager[Points | None]:
+        return self._loader.points(operation, sent, slot, owner) if operation.n else nullcontext()
 
-def _begin(
-    slot: Slot, place: Place, after: CudaEvent | None, reads: list[CudaBuffer], result: CudaBuffer, begin: Any
-) -> None:
-    """Records the event before the first kernel, behind what has to be there."""
-    stream = place.stream
-    for event in (slot.last, None if after is None else after.event):
-        if event is not None:
-            stream.wait_event(event)
+    def _enqueue(
+        self,
+        operations: Operations,
+        operation: Msm,
+        points: Points | None,
+        slot: Slot,
+        place: Place,
+        scalars: CudaBuffer,
+        result: CudaBuffer,
+        owner: Owner,
+        after: CudaEvent | None,
+    ) -> Any:
+        """Returns the event of its end."""
+        curve, group, stream = operation.curve, operation.group, place.stream
+        count = 0 if points is None else points.count
+        picked = points is not None and points.pick
+        nbytes = need.msm_arena_bytes(curve, group, count, self._budget, picked=picked) if count else 0
+        form = need.msm_form(curve, group, count, self._budget)
+        scratch = slot.scratch(nbytes, owner)
+        reads = [scalars] if points is None else [scalars, points.block]
+        before = _before(slot, after, stream.ptr, [*reads, scratch], result)
+        (begin,), end = self._timeline.events.take(1), cupy.cuda.Event(block=True)
+        try:
+            marks = operations.msm(
+                operation, points, scalars, result, scratch, form, place.streams, self._timeline.events.take,
+                stream, Frame(before, begin, end),
+            )  # fmt: skip
+        except BaseException:
+            runtime.deviceSynchronize()  # what was launched may be on any of the place's streams
+            raise
+        slot.ended(stream, end)
+        for buffer in reads:
+            buffer.was_read(stream, end)
+        result.was_written(stream, end)
+        self._timeline.add_sum(begin, marks, end, owner)
+        return end
+
+
+def _before(slot: Slot, after: CudaEvent | None, stream: int, reads: list[CudaBuffer], result: CudaBuffer) -> list[Any]:
+    """The events that have to be over before the first kernel, each once."""
+    events = [slot.last, None if after is None else after.event, *result.to_write(stream)]
     for buffer in reads:
-        buffer.before_read(stream)
-    result.before_write(stream)
-    stream.record(begin)
+        events += buffer.to_read(stream)
+    return list({id(event): event for event in events if event is not None}.values())

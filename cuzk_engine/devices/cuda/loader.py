@@ -14,7 +14,8 @@ from cuzk_engine.devices import base
 from cuzk_engine.devices.base import Bytes, Msm, Owner, StagingBuffer
 from cuzk_engine.devices.cuda import need
 from cuzk_engine.devices.cuda.feeder import Feeder, Numbers, is_pinned, present_rows
-from cuzk_engine.devices.cuda.memory import CudaBuffer, Guard, Memory
+from cuzk_engine.devices.cuda.guard import Guard
+from cuzk_engine.devices.cuda.memory import CudaBuffer, Memory
 from cuzk_engine.devices.cuda.need import ENTRY_BYTES
 from cuzk_engine.devices.cuda.operations import Points, points_in
 from cuzk_engine.devices.cuda.resident import Residents
@@ -105,9 +106,9 @@ class Loader:
         """Rows of the key to the start of ``target``, or those of them with these ``numbers`` and the numbers behind
         them; one span. Returns the event of its end, when pageable rows were read."""
         stream = self._stream
-        with self._guard():
+        with self._guard:
             target.before_write(stream)
-            begin, end = cupy.cuda.Event(), cupy.cuda.Event(block=True)
+            (begin,), end = self._timeline.events.take(1), cupy.cuda.Event(block=True)
             pinned = is_pinned(rows)
             begin.record(stream)
             nbytes = self._feeder.feed(rows, target.address, stream, numbers)
@@ -115,6 +116,6 @@ class Loader:
                 words = numbers.view(np.uint8).reshape(len(numbers), 4)
                 nbytes += self._feeder.feed(words, target.address + nbytes, stream)
             end.record(stream)
-            target.was_written(end)
-            self._timeline.add(begin, end, Lane.H2D, Kind.UPLOAD_SRS, owner, nbytes, pinned, rows)
+            target.was_written(stream, end)
+            self._timeline.add(stream, begin, end, Lane.H2D, Kind.UPLOAD_SRS, owner, nbytes, pinned, rows)
         return end

@@ -6,7 +6,7 @@ from typing import Final
 
 from cupy.cuda import runtime
 
-from cuzk_engine.devices.cuda.memory import Guard
+from cuzk_engine.devices.cuda.guard import Guard
 from cuzk_engine.errors import CuzkError
 
 _PORTABLE: Final = 1  # cudaHostRegisterPortable: for every context of the process
@@ -20,12 +20,12 @@ class CudaLocker:
 
     def lock(self, address: int, nbytes: int) -> None:
         """Raises CuzkError with the driver's words."""
-        with self._guard():
+        with self._guard:
             try:
                 runtime.hostRegister(address, nbytes, _PORTABLE)
             except runtime.CUDARuntimeError as error:
                 raise CuzkError(f"{nbytes:,} bytes could not be page-locked: {error}") from error
 
     def unlock(self, address: int) -> None:
-        with self._guard():
+        with self._guard:
             runtime.hostUnregister(address)

@@ -9,8 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Iterable
 from typing import Any, Final
 
 import cupy
@@ -18,6 +17,7 @@ from cupy.cuda import runtime
 
 from cuzk_engine.devices.base import EventSink, Owner
 from cuzk_engine.devices.cuda import faults
+from cuzk_engine.devices.cuda.guard import Guard
 from cuzk_engine.devices.cuda.shape import aligned_size
 from cuzk_engine.devices.ledger import Grant, Ledger, Reservation
 from cuzk_engine.devices.memory import GrantedBuffer
@@ -25,9 +25,6 @@ from cuzk_engine.errors import CuzkError, DeviceLostError, OutOfDeviceMemoryErro
 from cuzk_engine.events import Kind, Purpose, Span, host_lane
 
 _KEEP: Final = 1 << 62  # bytes that the pool may keep
-
-Guard = Callable[[], AbstractContextManager[None]]
-"""Makes the device the current one and translates its errors."""
 
 
 class Memory:
@@ -40,6 +37,7 @@ class Memory:
         # Nothing runs on the first stream, so what is allocated on it is there at once for every other. Memory of
         # buffers for all streams is freed on the second, behind what still uses it.
         self._stream, self._freeing = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
+        self._there = cupy.cuda.Event(disable_timing=True)  # behind all that was allocated on it
         self._pool = runtime.deviceGetDefaultMemPool(number)
         runtime.memPoolSetAttribute(self._pool, runtime.cudaMemPoolAttrReleaseThreshold, _KEEP)
         # Else an allocation for an upload could wait for another job's kernels.
@@ -47,24 +45,35 @@ class Memory:
 
     def allocate(self, nbytes: int, purpose: Purpose, owner: Owner, out_of: Reservation | None = None) -> CudaBuffer:
         """A buffer for every stream. Raises OutOfDeviceMemoryError; nothing is counted then."""
-        return self._take(nbytes, purpose, owner, out_of, self._stream, self._freeing)
+        return self._take(nbytes, purpose, owner, out_of, self._stream, self._freeing, self._there)
 
-    def scratch(self, nbytes: int, purpose: Purpose, owner: Owner, stream: Any) -> CudaBuffer:
-        """Memory that comes and goes in the order of ``stream``'s work."""
-        return self._take(nbytes, purpose, owner, None, stream, stream)
+    def scratch(self, nbytes: int, purpose: Purpose, owner: Owner, stream: Any, there: Any = None) -> CudaBuffer:
+        """Memory that comes and goes in the order of ``stream``'s work. ``there``: an event of that stream's, recorded
+        anew for those who use the memory on others; None: nobody does."""
+        return self._take(nbytes, purpose, owner, None, stream, stream, there)
 
     def _take(
-        self, nbytes: int, purpose: Purpose, owner: Owner, out_of: Reservation | None, stream: Any, home: Any
+        self,
+        nbytes: int,
+        purpose: Purpose,
+        owner: Owner,
+        out_of: Reservation | None,
+        stream: Any,
+        home: Any,
+        there: Any,
     ) -> CudaBuffer:
+        """``there`` is recorded on ``stream`` behind the allocation. It may have been recorded there before: whoever
+        was told to wait for it waits for what it was then, and whoever will be waits for more."""
         grant = self.ledger.take(nbytes, purpose, owner, out_of)
         try:
-            with self.guard():
+            with self.guard:
                 address = self._malloc(nbytes, stream, purpose)
-                ready = stream.record(cupy.cuda.Event(disable_timing=True))
+                if there is not None:
+                    there.record(stream)
         except BaseException:
             self.ledger.give_back(grant)
             raise
-        buffer = CudaBuffer(self, grant, address, home, ready)
+        buffer = CudaBuffer(self, grant, address, home, there)
         with self._lock:
             self._live.add(buffer)
         return buffer
@@ -91,7 +100,7 @@ class Memory:
     def release(self, address: int, events: Iterable[Any], stream: Any) -> None:
         """Frees on ``stream`` behind ``events``."""
         if address:
-            with contextlib.suppress(DeviceLostError), self.guard():  # a lost device's memory went with it
+            with contextlib.suppress(DeviceLostError), self.guard:  # a lost device's memory went with it
                 for event in events:
                     stream.wait_event(event)
                 runtime.freeAsync(address, stream.ptr)
@@ -134,8 +143,9 @@ class Memory:
 class CudaBuffer(GrantedBuffer):
     """A block of device memory until ``free``.
 
-    ``last``: the event after which its content is there; ``reads``: those after which nobody reads it any more, the
-    last one of each stream. Vectors of Fr may stand in bit-reversed order (``is_reversed``) and lack a factor
+    ``last``: the event after which its content is there (None: all that uses it is on one stream), on the stream
+    with the handle ``_where``; ``reads``: those after which nobody reads it any more, the last one of each stream; they
+    come after ``last``. Vectors of Fr may stand in bit-reversed order (``is_reversed``) and lack a factor
     (``pending``): the proof needs neither put right. The device does it where the plain content is asked for.
     """
 
@@ -144,6 +154,7 @@ class CudaBuffer(GrantedBuffer):
         self._memory, self._home = memory, home
         self._address: int | None = address
         self.last = last
+        self._where = 0
         self.reads: dict[int, Any] = {}
         self.is_reversed = False
         self.pending = 1
@@ -158,20 +169,31 @@ class CudaBuffer(GrantedBuffer):
 
     def before_read(self, stream: Any) -> None:
         """What ``stream`` does next comes after the content is there."""
-        stream.wait_event(self.last)
+        for event in self.to_read(stream.ptr):
+            stream.wait_event(event)
 
     def before_write(self, stream: Any) -> None:
         """What ``stream`` does next comes after the content is there and nobody reads it any more."""
-        stream.wait_event(self.last)
-        for event in self.reads.values():
+        for event in self.to_write(stream.ptr):
             stream.wait_event(event)
+
+    def to_read(self, stream: int) -> list[Any]:
+        """What a stream with this handle has to wait for before it reads: nothing where it wrote itself."""
+        return [] if self.last is None or self._where == stream else [self.last]
+
+    def to_write(self, stream: int) -> list[Any]:
+        """The same before it writes."""
+        if not self.reads:
+            return self.to_read(stream)
+        return [event for where, event in self.reads.items() if where != stream]
 
     def was_read(self, stream: Any, event: Any) -> None:
         """``event`` ends what ``stream`` read of it."""
         self.reads[stream.ptr] = event
 
-    def was_written(self, event: Any) -> None:
-        self.last, self.reads = event, {}
+    def was_written(self, stream: Any, event: Any) -> None:
+        """``event`` ends what ``stream`` wrote to it."""
+        self.last, self._where, self.reads = event, stream.ptr, {}
 
     def array(self, shape: tuple[int, ...], dtype: Any, offset: int = 0) -> Any:
         """A CuPy array over part of the buffer, which must stay."""
@@ -189,7 +211,7 @@ class CudaBuffer(GrantedBuffer):
             return
         self.table = None
         try:
-            self._memory.release(address, (self.last, *self.reads.values()), self._home)
+            self._memory.release(address, self.to_write(self._home.ptr), self._home)
         finally:
             self._memory.forget(self)
             self._memory.ledger.give_back(self._grant)

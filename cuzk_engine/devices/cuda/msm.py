@@ -13,9 +13,10 @@ from cuzk_engine.devices.cuda import programs
 from cuzk_engine.devices.cuda.module import Kernels
 from cuzk_engine.devices.cuda.msm_script import Base, Variant, record_msm
 from cuzk_engine.devices.cuda.programs import MsmPrograms
-from cuzk_engine.devices.cuda.replay import Player, Tape
+from cuzk_engine.devices.cuda.replay import Frame, Player, Tape
 from cuzk_engine.devices.cuda.shape import Shape, scratch_bytes, shape
 
+_BASES: Final = tuple(Base)
 _TAPES: Final = 64  # that are kept; each some 50 KB
 
 __all__ = ["Msm", "Shape", "Streams", "Variant", "scratch_bytes", "shape"]
@@ -29,10 +30,11 @@ class Streams:
         self.front, self.back = (cupy.cuda.Stream(non_blocking=True, priority=min(priority, 0)) for _ in range(2))
         self.filling = [cupy.cuda.Stream(non_blocking=True, priority=min(filling, 0)) for _ in range(2)]
         self._inner: list[Any] = []
+        self._handles = [s.ptr for s in (self.front, *self.filling, self.back)]
 
     def handles(self, caller: Any) -> list[int]:
         """As `msm_script.On` numbers them."""
-        return [s.ptr for s in (caller, self.front, *self.filling, self.back)]
+        return [caller.ptr, *self._handles]
 
     def inner(self, count: int) -> list[int]:
         """Events that order these streams and that nobody else looks at, so that each MSM records them anew: a stream
@@ -74,12 +76,18 @@ class Msm:
         return found
 
     def play(
-        self, tape: Tape, caller: Any, streams: Streams, marks: list[Any], bases: dict[Base, int]
+        self,
+        tape: Tape,
+        caller: Any,
+        streams: Streams,
+        marks: list[Any],
+        bases: dict[Base, int],
+        frame: Frame | None = None,
     ) -> list[tuple[str, Any]]:
         """Enqueues a sum, behind what ``caller`` does, which is joined at the end. ``marks``: as many events as the
         tape has, which can be timed; returns them with the names of the phases at whose ends they are."""
         events = [event.ptr for event in marks] + streams.inner(tape.inner)
-        self._player.play(tape, streams.handles(caller), events, [bases.get(base, 0) for base in Base])
+        self._player.play(tape, streams.handles(caller), events, [bases.get(base, 0) for base in _BASES], frame)
         return list(zip(tape.marks, marks, strict=True))
 
     def run(

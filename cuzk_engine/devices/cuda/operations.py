@@ -25,6 +25,7 @@ from cuzk_engine.devices.cuda.msm import Streams
 from cuzk_engine.devices.cuda.msm_script import Base, Variant
 from cuzk_engine.devices.cuda.need import FR_BYTES, point_bytes
 from cuzk_engine.devices.cuda.ntt import Ntt, coset_shift, inverse_size, to_limbs
+from cuzk_engine.devices.cuda.replay import Frame
 from cuzk_engine.devices.cuda.shape import Shape, aligned_size, table_rows
 from cuzk_engine.devices.cuda.vectors import Matrices, Sections, Vectors
 
@@ -166,13 +167,16 @@ class Operations:
         form: Shape,
         streams: Streams,
         events: Callable[[int], list[Any]],
+        stream: Any,
+        frame: Frame,
     ) -> list[tuple[str, Any]]:
-        """``scratch``: as much as the plan says; ``events`` gives so many that can be timed. Returns the phases' names
-        with events at their ends."""
+        """``scratch``: as much as the plan says; ``events`` gives so many that can be timed; ``stream``: what it starts
+        on, within ``frame``. Returns the phases' names with events at their ends."""
         curve, group = operation.curve, operation.group
-        stream = cupy.cuda.get_current_stream()
         if points is None or points.count == 0:
+            frame.open(stream)
             runtime.memsetAsync(result.address, 0, point_bytes(curve, group), stream.ptr)
+            frame.close(stream)
             return []
         kernels = self.msm_kernels(curve, group)
         tape = kernels.tape(_variant(operation, points, scalars, form))
@@ -189,7 +193,7 @@ class Operations:
             Base.INDEX: points.block.address + points.count * point_bytes(curve, group),
             Base.FIRST: operation.offset,
         }
-        return kernels.play(tape, stream, streams, events(len(tape.marks)), bases)
+        return kernels.play(tape, stream, streams, events(len(tape.marks)), bases, frame)
 
     # ---- rows ----
 

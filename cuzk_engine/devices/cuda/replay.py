@@ -34,14 +34,49 @@ def _driver() -> Driver:
     return Driver(*(ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in _FUNCTIONS))
 
 
+class Frame:
+    """What a script comes after, and the events that are recorded at its begin and its end, on its first stream."""
+
+    __slots__ = ("before", "begin", "end")
+
+    def __init__(self, before: Sequence[Any], begin: Any, end: Any) -> None:
+        self.before, self.begin, self.end = before, begin, end
+
+    def open(self, stream: Any) -> None:
+        """For work that no script does."""
+        for event in self.before:
+            stream.wait_event(event)
+        self.begin.record(stream)
+
+    def close(self, stream: Any) -> None:
+        self.end.record(stream)
+
+
 class Tape:
     """A script with its kernels, ready to be played. Knows how much scratch it takes, and its marks."""
 
-    __slots__ = ("inner", "marks", "packed", "scratch_bytes")
+    __slots__ = ("_framed", "inner", "marks", "packed", "scratch_bytes")
 
     def __init__(self, script: Script, packed: PackedScript) -> None:
         self.packed = packed
         self.scratch_bytes, self.marks, self.inner = script.scratch_bytes, script.marks, script.inner
+        self._framed: dict[int, PackedScript] = {}
+
+    def framed(self, waits: int) -> PackedScript:
+        """With a frame of so many events to wait for. Behind the script's own events come those that are recorded at
+        its begin and at its end, then the others."""
+        found = self._framed.get(waits)
+        if found is None:
+            operations, arguments, functions = self.packed.arrays
+            first = len(self.marks) + self.inner
+            front, back = _Packing(), _Packing()
+            for k in range(waits):
+                front.add(OperationKind.WAIT, 0, first + 2 + k)
+            front.add(OperationKind.RECORD, 0, first)
+            back.add(OperationKind.RECORD, 0, first + 1)
+            parts = front.script().arrays[0], operations, back.script().arrays[0]
+            found = self._framed[waits] = PackedScript(np.concatenate(parts), arguments, functions)
+        return found
 
 
 class Player:
@@ -72,9 +107,20 @@ class Player:
                     packing.add(OperationKind.COPY, stream, 0, (target, source), nbytes=target.nbytes)
         return Tape(script, packing.script())
 
-    def play(self, tape: Tape, streams: Sequence[int], events: Sequence[int], bases: Sequence[int]) -> None:
+    def play(
+        self,
+        tape: Tape,
+        streams: Sequence[int],
+        events: Sequence[int],
+        bases: Sequence[int],
+        frame: Frame | None = None,
+    ) -> None:
         """Enqueues everything. Raises CuPy's error of the driver; what came before it is enqueued then."""
-        fault = self._library.replay(self._driver, tape.packed, self._context, streams, events, bases)
+        packed = tape.packed
+        if frame is not None:
+            packed = tape.framed(len(frame.before))
+            events = [*events, frame.begin.ptr, frame.end.ptr, *(event.ptr for event in frame.before)]
+        fault = self._library.replay(self._driver, packed, self._context, streams, events, bases)
         if fault is not None:
             cupy.cuda.driver.check_status(fault.code)
 

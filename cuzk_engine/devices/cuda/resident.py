@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ class Residents:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._entries: OrderedDict[tuple[str, Key], _Entry] = OrderedDict()  # least recently used first
-        self._held: Counter[Key] = Counter()
+        self._held: dict[Key, int] = {}  # how many leases hold it
 
     @contextmanager
     def use(self, kind: str, data: Bytes, make: Callable[[], tuple[Buffer, Any]]) -> Iterator[Any | None]:
@@ -93,9 +93,10 @@ class Residents:
         keys = list({_key(data): None for data in sources if data.size})
         with self._lock:
             self.purge()
-            self._held.update(keys)
+            for key in keys:
+                self._held[key] = self._held.get(key, 0) + 1
             wanted = set(keys)
-            nbytes = sum(entry.buffer.nbytes for (_, key), entry in self._entries.items() if key in wanted)
+            nbytes = sum(entry.buffer.nbytes for (_, of), entry in self._entries.items() if of in wanted)
         return Lease(self, keys, nbytes)
 
     def evict(self, sources: Iterable[Bytes]) -> int:
@@ -129,12 +130,14 @@ class Residents:
         self.reclaim(1 << 62)
 
     def _free_ones(self) -> list[tuple[str, Key]]:
-        return [key for key, entry in self._entries.items() if entry.users == 0 and not self._held[key[1]]]
+        return [key for key, entry in self._entries.items() if entry.users == 0 and key[1] not in self._held]
 
     def _let_go(self, keys: list[Key]) -> None:
         with self._lock:
-            self._held.subtract(keys)
-            self._held += Counter()  # without those at zero
+            for key in keys:
+                self._held[key] -= 1
+                if not self._held[key]:
+                    del self._held[key]
 
     def _find(self, key: tuple[str, Key], source: Any) -> _Entry | None:
         self.purge()

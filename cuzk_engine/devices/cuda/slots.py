@@ -43,16 +43,22 @@ class Slot:
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
         self._stream: Any = cupy.cuda.Stream(non_blocking=True)
+        self._there = cupy.cuda.Event(disable_timing=True)  # behind the allocation of the scratch
         self._buffers: list[CudaBuffer] = []
         self.last: Any = None  # the end of what was launched
         self.taken = False
 
+    def is_over(self, known: Any = None) -> bool:
+        """``known``: an event that has happened."""
+        return not self.taken and (self.last is None or self.last is known or bool(self.last.done))
+
     @property
-    def is_over(self) -> bool:
-        return not self.taken and (self.last is None or bool(self.last.done))
+    def holds(self) -> bool:
+        """Whether there is anything to give back."""
+        return bool(self._buffers)
 
     def scratch(self, nbytes: int, owner: Owner) -> CudaBuffer:
-        block = self._memory.scratch(nbytes, Purpose.MSM, owner, self._stream)
+        block = self._memory.scratch(nbytes, Purpose.MSM, owner, self._stream, self._there)
         self.keep(block)
         return block
 
@@ -87,7 +93,7 @@ class Slots:
         slot."""
         with self._lock:
             self._lock.wait_for(lambda: not self._slots[self._turn].taken)
-            if all(slot.is_over for slot in self._slots):
+            if all(slot.is_over() for slot in self._slots):
                 self._turn = self._place = 0
             slot, place = self._slots[self._turn], self._places[self._place]
             self._turn = (self._turn + 1) % len(self._slots)
@@ -101,11 +107,11 @@ class Slots:
                 slot.taken = False
                 self._lock.notify_all()
 
-    def reap(self) -> None:
-        """Gives the memory of MSMs that are over back."""
+    def reap(self, known: Any = None) -> None:
+        """Gives the memory of MSMs that are over back; ``known``: an event that has happened."""
         with self._lock:
             for slot in self._slots:
-                if slot.is_over:
+                if slot.holds and slot.is_over(known):
                     slot.give_back()
 
     def settle(self) -> None:

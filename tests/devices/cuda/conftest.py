@@ -25,6 +25,7 @@ _DEPENDENT = (
     "device",
     "feeder",
     "fields",
+    "guard",
     "launcher",
     "loader",
     "locker",
@@ -33,6 +34,7 @@ _DEPENDENT = (
     "msm",
     "ntt",
     "operations",
+    "physical",
     "replay",
     "slots",
     "timeline",
@@ -104,6 +106,8 @@ class CpuOperations:
         form: Any,
         streams: Any,
         events: Any,
+        stream: Any,
+        frame: Any,
     ) -> list[tuple[str, Any]]:
         curve, group = operation.curve, Group(operation.group)
         size = curve.g2_bytes if group is Group.G2 else curve.g1_bytes
@@ -124,9 +128,12 @@ class CpuOperations:
             self._library.msm(curve, group, table.reshape(n, size), values, n, sums, scratch, nbytes, self._call(1))
             out[:] = sums
 
-        self._put(work, reads, (result, scratch) if n else (result,))
+        frame.open(stream)
+        with stream:
+            self._put(work, reads, (result, scratch) if n else (result,))
         assert form.n == n
         sorted_, filled = events(2)
+        frame.close(stream)
         return [("sort", streams.front.record(sorted_)), ("accumulate", streams.front.record(filled))]
 
     def prepare_matrices(self, curve: Any, parts: Any, n: int, domain: int, n_vars: int, allocate: Any) -> Any:
@@ -185,6 +192,8 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     before = {name: sys.modules.pop(name, None) for name in names}
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
+    physical = importlib.import_module("cuzk_engine.devices.cuda.physical")
+    monkeypatch.setattr(physical, "memory_info", fake.cuda.runtime.memGetInfo)
     device = importlib.import_module("cuzk_engine.devices.cuda.device")
     made = Bench(device, fake)
     yield made

@@ -164,6 +164,11 @@ class Runtime(types.ModuleType):
     def memsetAsync(self, address: int, value: int, nbytes: int, stream: int) -> None:  # noqa: N802
         self.put(self.streams[stream], lambda: ctypes.memset(address, value, nbytes) and None, writes=(address,))
 
+    def getDevice(self) -> int:  # noqa: N802
+        return 0
+
+    def setDevice(self, number: int) -> None: ...  # noqa: N802
+
     def memGetInfo(self) -> tuple[int, int]:  # noqa: N802
         return self.limit - self.used, self.limit
 

@@ -70,6 +70,18 @@ class Sums:
             self.result = result.address
             return self.device.launch(operation, ME, TOKEN, self.ready)
 
+    def script(self) -> list[Any]:
+        """The calls of the only script that was played, without its frame: waits and an event before it, an event
+        behind it."""
+        calls = self.heard[1:]
+        first = next(k for k, call in enumerate(calls) if call[0] != "wait")
+        assert (calls[first][0], calls[-1][0]) == ("record", "record")
+        place = self.device._slots._places[0]
+        assert {call[1] for call in calls[:first]} | {calls[first][2], calls[-1][2]} == {place.stream.ptr}
+        assert len({call[2] for call in calls[:first]}) == first > 0, "an event to wait for twice"
+        assert all(self.runtime.events[call[1]].timed for call in (calls[first], calls[-1]))
+        return calls[first + 1 : -1]
+
     def close(self) -> None:
         self.device._slots.settle()
         self.scalars.free()
@@ -103,7 +115,7 @@ class Sums:
             case ("copy", target, source, _, stream):
                 runtime.put(runtime.streams[stream], lambda: None, (target, source))
             case ("record", event, stream):
-                lent = [id(e) for one in self.device._timeline._pending for e in one.lent]
+                lent = [id(e) for one in self.device._timeline.pending for e in one.lent]
                 assert id(runtime.events[event]) not in lent, "an event whose time was not read yet"
                 runtime.events[event].record(runtime.streams[stream])
             case ("wait", stream, event):
@@ -136,9 +148,9 @@ def test_what_was_recorded_is_what_is_called(sums: Sums) -> None:
     (script,) = sums.scripts
     streams = sums.device._slots._places[0].streams.handles(sums.device._slots._places[0].stream)
     assert sums.heard[0] == ("context", fake_cupy.CONTEXT)
-    assert len(sums.heard) == 1 + len(script.operations)
+    assert len(sums.script()) == len(script.operations)
     names = {handle: name for (_, name), handle in sums.kernels.handles.items()}
-    for call, operation in zip(sums.heard[1:], script.operations, strict=True):
+    for call, operation in zip(sums.script(), script.operations, strict=True):
         if isinstance(operation, Launch):
             assert (names[call[1]], call[2]) == (operation.name, streams[operation.stream])
             assert (call[3], call[4], call[5]) == (operation.grid, (operation.block, 1, 1), operation.shared)
@@ -164,7 +176,7 @@ def test_addresses(sums: Sums) -> None:
         Base.RESULT: sums.result,
     }
     seen = set()
-    for call, operation in zip(sums.heard[1:], script.operations, strict=True):
+    for call, operation in zip(sums.script(), script.operations, strict=True):
         for value, argument in zip(call[6], operation.arguments, strict=True) if call[0] == "launch" else ():
             if isinstance(argument, Ref) and argument.base != Base.POINTS:
                 assert value == places[Base(argument.base)] + argument.offset
@@ -181,7 +193,7 @@ def test_scalars_are_picked(sums: Sums, every: int, travels: bool) -> None:
     present = 32 // every
     need = sums.device.msm_need(BN254, 1, 32, present, resident=not travels)
     sums.launch(points, offset=5, resident=not travels)
-    gather = sums.heard[1]
+    gather = sums.script()[0]
     names = {handle: name for (_, name), handle in sums.kernels.handles.items()}
     assert names[gather[1]] == "gather_scalars"
     scalars, index, first, count, bits, there, words, out = gather[6]
@@ -235,7 +247,7 @@ def test_without_a_sink_events_are_free_at_once(sums: Sums) -> None:
 def test_only_marks_are_timed(sums: Sums) -> None:
     sums.launch(with_bytes_that_stay(some_points()))
     (script,) = sums.scripts
-    recorded = [call[1] for call in sums.heard if call[0] == "record"]
+    recorded = [call[1] for call in sums.script() if call[0] == "record"]
     timed = [sums.runtime.events[event].timed for event in recorded]
     assert timed.count(True) == len(script.marks)
     assert timed.count(False) == script.inner

@@ -97,7 +97,7 @@ def test_side_by_side(bench: Bench, parallel: int, resident: bool) -> None:
 def test_later_ones_give_way(bench: Bench) -> None:
     sums = Sums(bench)
     streams, before = bench.runtime.streams, set(bench.runtime.streams)
-    with sums.device._guard():
+    with sums.device._guard:
         places = []
         for _ in range(3):
             with sums.device._slots.next() as (slot, place):
@@ -347,7 +347,7 @@ def test_a_slot_is_one_launchs_at_a_time(bench: Bench) -> None:
     slots, order = sums.device._slots, []
 
     def launch() -> None:
-        with sums.device._guard(), slots.next():
+        with sums.device._guard, slots.next():
             order.append("other")
 
     other = threading.Thread(target=launch)
