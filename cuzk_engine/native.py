@@ -37,6 +37,7 @@ from cuzk_engine.native_call import (
     SpanKind,
     Status,
     aligned,
+    memory_threads,
 )
 from cuzk_engine.native_call import pointer as _pointer
 from cuzk_engine.native_call import reference as _call
@@ -62,6 +63,7 @@ __all__ = [
     "Status",
     "aligned",
     "library",
+    "memory_threads",
 ]
 
 LIBRARY_NAME: Final = "libcuzk_native.so"
@@ -100,7 +102,7 @@ class NativeLibrary(CsrFunctions, ReplayFunctions, SetupFunctions):
         """How many threads ``threads=0`` means."""
         return int(self._dll.cuzk_threads())
 
-    def wait_for_interpreter(self, microseconds: int) -> int:
+    def wait_for(self, microseconds: int) -> int:
         """Sleeps so long without the interpreter lock, then takes it; the nanoseconds for which it waited for it."""
         return int(self._dll.cuzk_wait_for(microseconds, _ENTER, _LEAVE))
 

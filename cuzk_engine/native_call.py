@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from ctypes import POINTER, c_int64, c_uint32, c_void_p
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -91,6 +91,9 @@ class NativeCallError(Exception):
     def __init__(self, function: str, status: Status) -> None:
         self.function, self.status = function, status
         super().__init__(f"{function}: {status.name.lower()} refused")
+
+
+_MEMORY_THREADS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +194,12 @@ class NativeCalls:
         if status in (Status.ARGUMENT, Status.SCRATCH):
             raise NativeCallError(f"cuzk_{name}", status)
         return False
+
+
+def memory_threads(threads: int) -> int:
+    """How many of so many threads (0: all) plain reading and writing of memory is worth: more do not make it faster,
+    and take bandwidth from a device's copies."""
+    return min(threads or _MEMORY_THREADS, _MEMORY_THREADS)
 
 
 def aligned(nbytes: int) -> npt.NDArray[np.uint8]:

@@ -202,7 +202,7 @@ class Runner:
         return ProofOutcome(proof, public, self.device.info.id, run.phases, admitted.mode, admitted.plan.peak)
 
     def _value_check(self, run: Run) -> ValueCheck:
-        call = native.Call(self._evaluation_threads, run.cancel.address)
+        call = native.Call(native.memory_threads(self._evaluation_threads), run.cancel.address)
 
         def check(raw: Bytes, curve: Curve) -> int | None:
             return native.library().field_check(curve, native.Field.FR, raw, len(raw), call)

@@ -69,7 +69,7 @@ class GilWatch:
 
     def _look(self) -> None:
         draw = random.Random().randint
-        wait = library().wait_for_interpreter
+        wait = library().wait_for
         while self._active.wait() and not self._stop.is_set():
             waited = wait(draw(*_PERIOD_US))
             with self._lock:

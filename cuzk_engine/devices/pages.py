@@ -18,7 +18,6 @@ from cuzk_engine.units import format_size
 PAGE: Final = mmap.PAGESIZE
 HUGE_PAGE: Final = 2 << 20
 _STEPS: Final = 16  # block sizes in each power of two
-_THREADS: Final = 8  # more do not write faster
 
 
 class PageLocker(Protocol):
@@ -54,7 +53,7 @@ def map_pages(nbytes: int) -> Bytes:
 
 def wipe(data: Bytes, threads: int = 0) -> None:
     """Zeroes ``data``, without the interpreter lock. The system provides its pages then, where it had not yet."""
-    native.library().bytes_zero(data, data.size, native.Call(min(threads or _THREADS, _THREADS)))
+    native.library().bytes_zero(data, data.size, native.Call(native.memory_threads(threads)))
 
 
 def lock_advice(root: Path = Path("/")) -> str:

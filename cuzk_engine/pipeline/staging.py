@@ -45,7 +45,7 @@ class Staging:
         pinned = self._mode.prestage is not Prestage.OFF
         if pinned and self._device.info.page_locks:
             copy = self._allocate(self._sizes.witness_bytes, Purpose.WITNESS, pinned=True)
-            call = native.Call(threads, self._run.cancel.address)
+            call = native.Call(native.memory_threads(threads), self._run.cancel.address)
             native.library().bytes_copy(copy, self._witness.raw, self._witness.raw.nbytes, call)
             self._sources["w"] = copy
         if self._mode.on_device:

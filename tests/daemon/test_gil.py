@@ -59,7 +59,7 @@ def test_nothing_is_looked_at_while_paused() -> None:
 
 def test_the_wait_comes_after_the_sleep() -> None:
     before = time.monotonic_ns()
-    waited = library().wait_for_interpreter(2_000)
+    waited = library().wait_for(2_000)
     assert 0 <= waited <= time.monotonic_ns() - before - 2_000_000
 
 
