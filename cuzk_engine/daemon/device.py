@@ -44,6 +44,7 @@ from cuzk_engine.telemetry.columns import encode_events
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_DUMPABLE: Final = 4
 FLUSH_SECONDS: Final = 0.05
+_ALIVE_SECONDS: Final = 0.25
 _MAX_BUFFERED: Final = 200_000  # events between two flushes
 _PROGRESS_NS: Final = 50 * 10**6
 _GIL_SECONDS: Final = 1.0
@@ -287,6 +288,10 @@ def main(arguments: list[str]) -> int:
     channel = BlockingChannel(socket.socket(fileno=int(descriptor)))
     events = EventBuffer(channel)
     lines = DeviceLog(events)
+    watch, opened = GilWatch(), threading.Event()
+    threading.Thread(
+        target=_report_for_ever, args=(events, lines, watch, channel, opened), name="telemetry", daemon=True
+    ).start()
     try:
         runtime = make_runtime(device, json.loads(options), events)
     except CuzkError as error:
@@ -294,11 +299,8 @@ def main(arguments: list[str]) -> int:
     except Exception as error:
         return _refuse(channel, events, f"internal fault: {_where(error)}")
     channel.send({"type": "ready", "info": asdict(runtime.info)})
-    watch = GilWatch()
+    opened.set()
     watch.start()
-    threading.Thread(
-        target=_report_for_ever, args=(events, lines, watch, channel), name="telemetry", daemon=True
-    ).start()
     DeviceProcess(runtime, channel, events, watch).run()
     # Worker threads may be inside native calls; nothing that they do is wanted any more, and the system gives back
     # all memory.
@@ -319,14 +321,23 @@ def _protect(supervisor: int) -> None:
         os._exit(0)
 
 
-def _report_for_ever(events: EventBuffer, lines: DeviceLog, watch: GilWatch, channel: BlockingChannel) -> None:
-    reported = time.monotonic()
+def _report_for_ever(
+    events: EventBuffer, lines: DeviceLog, watch: GilWatch, channel: BlockingChannel, opened: threading.Event
+) -> None:
+    """Says that the process lives, from its start on, and what happens in it once the device is ``opened``."""
+    reported = said = time.monotonic()
     while True:
         time.sleep(FLUSH_SECONDS)
+        now = time.monotonic()
         try:
+            if now - said >= _ALIVE_SECONDS:
+                said = now
+                channel.send({"type": "alive"})
+            if not opened.is_set():
+                continue
             events.flush()
-            if time.monotonic() - reported >= _GIL_SECONDS:
-                reported = time.monotonic()
+            if now - reported >= _GIL_SECONDS:
+                reported = now
                 lines.tick()
                 samples, held = watch.take()
                 if samples:

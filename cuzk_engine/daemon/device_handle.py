@@ -17,8 +17,10 @@ from typing import Any, Final, Protocol
 from cuzk_engine.client.types import DeviceDescription
 from cuzk_engine.daemon.channel import AsyncChannel, Message
 from cuzk_engine.daemon.gil import GilCounts
+from cuzk_engine.daemon.queue import PartId
 from cuzk_engine.daemon.records import JobRecord, Partition
 from cuzk_engine.daemon.runtime import HostUse, KeyState
+from cuzk_engine.daemon.watchdog import STOPPING, Watchdog
 from cuzk_engine.errors import DaemonError
 
 log = logging.getLogger("cuzk")
@@ -63,6 +65,7 @@ class DeviceHandle:
         self.loaded: dict[str, KeyState] = {}  # by path, as its process last said
         self.host = HostUse()  # likewise
         self.gil = GilCounts()
+        self.blamed: frozenset[PartId] | None = None  # for what its process was ended; None: it died of itself
         self._options = options
         self._listener = listener
         self._settings = settings
@@ -75,7 +78,11 @@ class DeviceHandle:
         self._renewing = False
         self._is_told_to_end = False
         self._is_lost = False
+        self._was_ready = False
         self._sent_workers = 0
+        self._watchdog = Watchdog()
+        self._verdict = ""
+        self._remains: asyncio.subprocess.Process | None = None
 
     @property
     def is_ready(self) -> bool:
@@ -166,10 +173,45 @@ class DeviceHandle:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
+    def look(self, stopping: Collection[PartId], *, ending: bool) -> None:
+        """Called once a second: ends a process that hangs. ``stopping``: what it was told to stop, and has not."""
+        if self._channel is None or self._verdict:
+            return
+        dog = self._watchdog
+        dog.look(stopping, ending=ending)
+        if dog.is_hung:
+            self._condemn(f"the process of device {self.id} said nothing for {dog.silent} s and was ended")
+        elif dog.stuck:
+            self.blamed = dog.stuck
+            why = f"a proof in it did not stop within {STOPPING} s of being told to"
+            self._condemn(f"the process of device {self.id} was ended: {why}")
+        elif dog.is_doubted and self._was_ready and not self._is_lost:
+            is_news = self.state == "ready"
+            self.state, self.reason = "restarting", f"its process has said nothing for {dog.silent} s"
+            if is_news:
+                log.warning("device %s: %s; it gets no new work until it does", self.id, self.reason)
+            self._listener.device_changed(self)
+
+    def _condemn(self, verdict: str) -> None:
+        self._verdict = verdict
+        self.state, self.reason = "restarting", verdict  # and takes no orders any more
+        self.kill()
+        if self._channel is not None:  # one that waits inside the driver does not end yet, and is not waited for
+            asyncio.get_running_loop().call_later(_END_SECONDS, self._channel.close)
+
+    def _heard(self) -> None:
+        was_doubted = self._watchdog.is_doubted
+        self._watchdog.heard()
+        if was_doubted and self._was_ready and not (self._verdict or self._is_lost):
+            self.state, self.reason = "ready", ""
+            self._listener.device_changed(self)
+
     async def _run_once(self) -> tuple[bool, bool, str]:
         """Whether it became ready, whether it refused to start, and why it ended."""
         self._has_options, self._renewing, self._is_told_to_end = True, False, False
+        self.blamed = None
         try:
+            await self._bury()
             process, channel = await self._launch()
         except (OSError, RuntimeError) as error:  # there are no more files, processes or threads
             self._has_options = False
@@ -177,26 +219,13 @@ class DeviceHandle:
             return False, False, f"the process of device {self.id} could not be started: {reason}"
         self.pid = process.pid
         self._sent_workers = 0
-        self._is_lost = False
-        refused, fault = "", ""
+        self._is_lost = self._was_ready = False
+        self._watchdog, self._verdict = Watchdog(), ""
         self._channel = channel
         if self._ending.is_set():
             channel.send({"type": "end"})
-        try:
-            while (received := await channel.receive()) is not None:
-                message, blob = received
-                if message["type"] == "refused":
-                    refused = message["reason"]
-                elif message["type"] == "lost":
-                    fault, self._is_lost = message["reason"], True
-                    self.state, self.reason = "restarting", fault  # and takes no orders any more
-                else:
-                    self._handle(message, blob)
-        except Exception as error:  # a message that is none: the process is not to be trusted any more
-            log.exception("device %s sent what was not understood", self.id)
-            fault = f"the process of device {self.id} sent what was not understood: {error}"
-        was_ready = self.state == "ready" or self._is_lost
-        if was_ready:
+        refused, fault = await self._listen(channel)
+        if self._was_ready:
             self.state = "restarting"  # it may take a while to end, and takes no orders any more
         self.loaded, self.host = {}, HostUse()
         self._channel = None
@@ -204,7 +233,35 @@ class DeviceHandle:
         self._fail_calls()
         code = await self._wait_ended(process)
         self._has_options = False
-        return was_ready, bool(refused), refused or fault or _ended(self.id, code)
+        return self._was_ready, bool(refused), self._verdict or refused or fault or _ended(self.id, code)
+
+    async def _listen(self, channel: AsyncChannel) -> tuple[str, str]:
+        """Until its end: why it refused to start, and why it is not to be trusted any more."""
+        refused, fault = "", ""
+        try:
+            while (received := await channel.receive()) is not None:
+                message, blob = received
+                self._heard()
+                if message["type"] == "refused":
+                    refused = message["reason"]
+                elif message["type"] == "lost":
+                    fault, self._is_lost = message["reason"], True
+                    self.state, self.reason = "restarting", fault  # and takes no orders any more
+                else:
+                    self._handle(message, blob)
+        except Exception as error:  # a message that is none
+            log.exception("device %s sent what was not understood", self.id)
+            fault = f"the process of device {self.id} sent what was not understood: {error}"
+        return refused, fault
+
+    async def _bury(self) -> None:
+        """Two processes are never on one device. Raises RuntimeError while the one before has not ended."""
+        if self._remains is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._remains.wait(), _END_SECONDS)
+            if self._remains.returncode is None:
+                raise RuntimeError(f"the one before (pid {self._remains.pid}) waits inside the driver and does not end")
+            self._remains = None
 
     async def _launch(self) -> tuple[asyncio.subprocess.Process, AsyncChannel]:
         """A new process, and the channel to it."""
@@ -232,20 +289,21 @@ class DeviceHandle:
             theirs.close()
 
     async def _wait_ended(self, process: asyncio.subprocess.Process) -> int:
-        try:
-            return await asyncio.wait_for(process.wait(), _END_SECONDS)
-        except TimeoutError:
+        """Its exit code; that of SIGKILL for one that is being killed and does not end."""
+        for kill in (process.kill, lambda: None):
+            with contextlib.suppress(TimeoutError):
+                return await asyncio.wait_for(process.wait(), _END_SECONDS)
             with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            return await process.wait()
+                kill()
+        self._remains = process
+        return -signal.SIGKILL
 
     def _handle(self, message: Message, blob: bytes) -> None:
         match message["type"]:
             case "ready":
                 self.info = message["info"]
-                self.state, self.reason = "ready", ""
+                self.state, self.reason, self._was_ready = "ready", "", True
                 self._listener.device_changed(self)
-                self.renew_when_idle(is_busy=False)  # a change came while it was starting
             case "progress":
                 self._listener.partition_progress(self, message)
             case "done":

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final, Protocol
 
 from cuzk_engine.client.types import JobInfo, JobState, PhaseTime
@@ -205,6 +205,11 @@ class JobManager:
     def is_busy(self, device: str) -> bool:
         return bool(self._scheduler.on(device))
 
+    def stopping(self, device: str) -> list[PartId]:
+        """What was told to stop there, and has not."""
+        found = {part: self._book.active(part[0]) for part in self._scheduler.on(device).values()}
+        return [part for part, job in found.items() if job is None or job.cancelling]
+
     def by_kind(self) -> dict[str, tuple[int, int]]:
         """Kind → (waiting, running)."""
         counts: dict[str, tuple[int, int]] = {}
@@ -315,14 +320,18 @@ class JobManager:
             self._settle_partition(*found)
         self.pump()
 
-    def device_died(self, device: str, reason: str) -> None:
-        """What ran there is queued once more, or its job failed with ``reason``."""
+    def device_died(self, device: str, reason: str, blamed: Collection[PartId] | None = None) -> None:
+        """What ran there is queued once more, or its job failed with ``reason``. ``blamed``: the process was ended for
+        these; for what else ran there, the attempt does not count."""
         self._scheduler.forget_fits(device)
         for part_id in sorted(self._scheduler.on(device).values(), key=self._order_of):
             found = self._stopped(device, part_id)
             if found is None:
                 continue
             job, part = found
+            if blamed is not None and part_id not in blamed:
+                self._take_back(job, part)
+                continue
             again = part.died()
             if job.cancelling:
                 self._settle_partition(job, part)
@@ -338,14 +347,8 @@ class JobManager:
         """At the end of the daemon: what still runs is queued for the next start, and this attempt does not count."""
         for part_id, place in list(self._scheduler.running.items()):
             found = self._stopped(place.device, part_id)
-            if found is None:
-                continue
-            job, part = found
-            part.attempts -= 1
-            if job.cancelling:
-                self._settle_partition(job, part)
-            else:
-                self._requeue(job, part)
+            if found is not None:
+                self._take_back(*found)
 
     def fail_impossible(self, reason: str) -> None:
         """Jobs do not wait for devices that have failed, where no other may take them."""
@@ -440,6 +443,14 @@ class JobManager:
         part.wait_again()
         self._scheduler.queue.add(waiting(job, part))
         self._after_partition(job, part)
+
+    def _take_back(self, job: JobRecord, part: Partition) -> None:
+        """Something else ended the attempt, which does not count."""
+        part.attempts -= 1
+        if job.cancelling:
+            self._settle_partition(job, part)
+        else:
+            self._requeue(job, part)
 
     def _after_partition(self, job: JobRecord, part: Partition) -> None:
         self._positions = None

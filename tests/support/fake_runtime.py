@@ -4,9 +4,9 @@ do not have.
 What to do stands in a JSON file beside the witness (`<witness>.todo`): {"seconds": …} proves for that long, "error"
 fails, "crash" raises what nobody expects, "memory" runs out of device memory (with "reduced": only in modes that were
 reduced less than that), "needs" bytes that the device must have, "unverified" makes a proof that does not verify,
-"lost" loses the device, "die" kills the process, "block" ignores cancellation. "unverified", "lost" and "die" are
-"always", or once: where a file of that name is not there yet. Key and witness are opened and checked as by the real
-one.
+"lost" loses the device, "die" kills the process, "stop" has it stand still, "block" ignores cancellation. "unverified",
+"lost", "die" and "stop" are "always", or once: where a file of that name is not there yet. Key and witness are opened
+and checked as by the real one.
 
 A device's capacity is that of its place in the variable CUZK_TEST_CAPACITIES, a JSON list, else that of cpu.arena.
 """
@@ -147,6 +147,9 @@ class FakeRuntime:
                 cancel.check()
         if _is_due(todo.get("die")):
             os.kill(os.getpid(), signal.SIGKILL)
+        if _is_due(todo.get("stop")):
+            os.kill(os.getpid(), signal.SIGSTOP)
+            time.sleep(1)  # another thread may hear of it, this one must not get any further before it does
         if _is_due(todo.get("lost")):
             raise DeviceLostError(self._device, "CUDA_ERROR_ILLEGAL_ADDRESS", 700, "a kernel read where nothing is")
         if _is_due(todo.get("unverified")):
