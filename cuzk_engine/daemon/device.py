@@ -33,6 +33,7 @@ from cuzk_engine.devices.base import CancelToken
 from cuzk_engine.errors import (
     CancelledError,
     CuzkError,
+    DeviceFaultError,
     DeviceLostError,
     MemoryPlanError,
     OutOfDeviceMemoryError,
@@ -49,6 +50,7 @@ _MAX_BUFFERED: Final = 200_000  # events between two flushes
 _PROGRESS_NS: Final = 50 * 10**6
 _GIL_SECONDS: Final = 1.0
 _CPU_NICENESS: Final = 5
+_PASSING: Final = (OutOfDeviceMemoryError, DeviceFaultError)  # others may use the card just now
 
 
 class EventBuffer:
@@ -295,9 +297,11 @@ def main(arguments: list[str]) -> int:
     try:
         runtime = make_runtime(device, json.loads(options), events)
     except CuzkError as error:
-        return _refuse(channel, events, str(error))
+        return _refuse(channel, events, str(error), is_final=not isinstance(error, _PASSING))
+    except (MemoryError, OSError) as error:
+        return _refuse(channel, events, _where(error), is_final=False)
     except Exception as error:
-        return _refuse(channel, events, f"internal fault: {_where(error)}")
+        return _refuse(channel, events, f"internal fault: {_where(error)}", is_final=True)
     channel.send({"type": "ready", "info": asdict(runtime.info)})
     opened.set()
     watch.start()
@@ -348,9 +352,10 @@ def _report_for_ever(
             return
 
 
-def _refuse(channel: BlockingChannel, events: EventBuffer, reason: str) -> int:
+def _refuse(channel: BlockingChannel, events: EventBuffer, reason: str, *, is_final: bool) -> int:
+    """``is_final``: the next process would say the same."""
     events.flush()
-    channel.send({"type": "refused", "reason": reason})
+    channel.send({"type": "refused", "reason": reason, "final": is_final})
     return 1
 
 

@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Collection, Mapping
+from enum import Enum
 from typing import Any, Final, Protocol
 
 from cuzk_engine.client.types import DeviceDescription
@@ -19,18 +20,22 @@ from cuzk_engine.daemon.channel import AsyncChannel, Message
 from cuzk_engine.daemon.gil import GilCounts
 from cuzk_engine.daemon.queue import PartId
 from cuzk_engine.daemon.records import JobRecord, Partition
+from cuzk_engine.daemon.restarts import Restarts
 from cuzk_engine.daemon.runtime import HostUse, KeyState
 from cuzk_engine.daemon.watchdog import STOPPING, Watchdog
 from cuzk_engine.errors import DaemonError
 
 log = logging.getLogger("cuzk")
 
-_FIRST_BACKOFF: Final = 0.2
-_MAX_BACKOFF: Final = 30.0
-_FAILED_BACKOFF: Final = 5.0
-_STEADY_SECONDS: Final = 10.0  # a process that lived this long starts the backoff anew
-_FAILED_AFTER: Final = 3  # starts in a row that did not become ready: jobs stop waiting for it
 _END_SECONDS: Final = 2.0
+
+
+class Refusal(Enum):
+    """Whether a process refused to start, and whether it would refuse again."""
+
+    NONE = "none"
+    FOR_NOW = "for now"
+    FINAL = "final"
 
 
 class DeviceListener(Protocol):
@@ -123,33 +128,30 @@ class DeviceHandle:
 
     async def run(self) -> None:
         """Keeps the process alive until ``end``."""
-        backoff, failures = _FIRST_BACKOFF, 0
+        restarts, clock = Restarts(), asyncio.get_running_loop().time
         while not self._ending.is_set():
-            started = asyncio.get_running_loop().time()
-            was_ready, refused, reason = await self._run_once()
+            started = clock()
+            was_ready, refusal, reason = await self._run_once()
             if self._ending.is_set():
                 break
             if self._renewing and self._is_told_to_end:
                 self.state, self.reason, self.pid = "restarting", "its settings changed", 0
                 self._listener.device_renewed(self)
                 continue
-            # A process that says why it cannot start will say so again.
-            failures = 0 if was_ready else failures + (_FAILED_AFTER if refused else 1)
-            if was_ready and asyncio.get_running_loop().time() - started > _STEADY_SECONDS:
-                backoff = _FIRST_BACKOFF
-            news = reason != self.reason
-            self.state, self.reason, self.pid = "restarting" if failures < _FAILED_AFTER else "failed", reason, 0
-            if not refused:
+            restarts.ended(started, clock(), was_ready=was_ready, is_final=refusal is Refusal.FINAL)
+            is_news = reason != self.reason or (restarts.is_hopeless and not self.has_failed)
+            self.state, self.reason, self.pid = "failed" if restarts.is_hopeless else "restarting", reason, 0
+            if refusal is Refusal.NONE:
                 self._listener.device_died(self, reason, lost=self._is_lost)
-            if self.state == "failed":
-                if news:
+            elif is_news and not restarts.is_hopeless:
+                log.warning("device %s does not start: %s; it is tried again", self.id, reason)
+            if restarts.is_hopeless:
+                if is_news:
                     log.error("device %s does not start: %s", self.id, reason)
                 self._listener.device_failed(self, reason)
-                backoff = max(backoff, _FAILED_BACKOFF)
             self._listener.device_changed(self)
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._ending.wait(), backoff)
-            backoff = min(_MAX_BACKOFF, backoff * 2)
+                await asyncio.wait_for(self._ending.wait(), restarts.pause)
 
     async def end(self) -> None:
         """Ends the process; what it does is lost."""
@@ -206,7 +208,7 @@ class DeviceHandle:
             self.state, self.reason = "ready", ""
             self._listener.device_changed(self)
 
-    async def _run_once(self) -> tuple[bool, bool, str]:
+    async def _run_once(self) -> tuple[bool, Refusal, str]:
         """Whether it became ready, whether it refused to start, and why it ended."""
         self._has_options, self._renewing, self._is_told_to_end = True, False, False
         self.blamed = None
@@ -216,7 +218,7 @@ class DeviceHandle:
         except (OSError, RuntimeError) as error:  # there are no more files, processes or threads
             self._has_options = False
             reason = (getattr(error, "strerror", None) or str(error)).lower()
-            return False, False, f"the process of device {self.id} could not be started: {reason}"
+            return False, Refusal.NONE, f"the process of device {self.id} could not be started: {reason}"
         self.pid = process.pid
         self._sent_workers = 0
         self._is_lost = self._was_ready = False
@@ -224,7 +226,7 @@ class DeviceHandle:
         self._channel = channel
         if self._ending.is_set():
             channel.send({"type": "end"})
-        refused, fault = await self._listen(channel)
+        refusal, reason = await self._listen(channel)
         if self._was_ready:
             self.state = "restarting"  # it may take a while to end, and takes no orders any more
         self.loaded, self.host = {}, HostUse()
@@ -233,26 +235,26 @@ class DeviceHandle:
         self._fail_calls()
         code = await self._wait_ended(process)
         self._has_options = False
-        return self._was_ready, bool(refused), self._verdict or refused or fault or _ended(self.id, code)
+        return self._was_ready, refusal, self._verdict or reason or _ended(self.id, code)
 
-    async def _listen(self, channel: AsyncChannel) -> tuple[str, str]:
-        """Until its end: why it refused to start, and why it is not to be trusted any more."""
-        refused, fault = "", ""
+    async def _listen(self, channel: AsyncChannel) -> tuple[Refusal, str]:
+        """Until its end: whether it refused to start, and why it ended, where that is known."""
+        refusal, reason = Refusal.NONE, ""
         try:
             while (received := await channel.receive()) is not None:
                 message, blob = received
                 self._heard()
                 if message["type"] == "refused":
-                    refused = message["reason"]
+                    refusal, reason = Refusal.FINAL if message["final"] else Refusal.FOR_NOW, message["reason"]
                 elif message["type"] == "lost":
-                    fault, self._is_lost = message["reason"], True
-                    self.state, self.reason = "restarting", fault  # and takes no orders any more
+                    reason, self._is_lost = message["reason"], True
+                    self.state, self.reason = "restarting", reason  # and takes no orders any more
                 else:
                     self._handle(message, blob)
         except Exception as error:  # a message that is none
             log.exception("device %s sent what was not understood", self.id)
-            fault = f"the process of device {self.id} sent what was not understood: {error}"
-        return refused, fault
+            reason = f"the process of device {self.id} sent what was not understood: {error}"
+        return refusal, reason
 
     async def _bury(self) -> None:
         """Two processes are never on one device. Raises RuntimeError while the one before has not ended."""

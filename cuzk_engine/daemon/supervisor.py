@@ -287,7 +287,7 @@ class Supervisor:
         self._identity_due = True
         if device.is_ready:
             log.info("device %s is ready: %s (pid %d)", device.id, device.info.get("name", ""), device.pid)
-        if self.state == "starting" and all(item.state in ("ready", "failed") for item in self.devices):
+        if self.state == "starting" and all(item.state != "starting" for item in self.devices):
             self._warn_of_unknown_devices()
             self.set_state("ready")
         device.renew_when_idle(self.jobs.is_busy(device.id))  # a change may have come while it could not hear of it
