@@ -260,6 +260,7 @@ class JobManager:
 
     def housekeeping(self, retention_ns: int, keep: int) -> None:
         """Drops old jobs, and writes what a full disk had refused. Raises sqlite3.Error."""
+        self._end_late()
         self._book.housekeeping(self._clock() - retention_ns, keep)
 
     # ---- devices ----
@@ -345,6 +346,7 @@ class JobManager:
 
     def put_back(self) -> None:
         """At the end of the daemon: what still runs is queued for the next start, and this attempt does not count."""
+        self._end_late()
         for part_id, place in list(self._scheduler.running.items()):
             found = self._stopped(place.device, part_id)
             if found is not None:
@@ -486,20 +488,31 @@ class JobManager:
         if job.state.ended:
             return
         self._unqueue(job)
-        job.state, job.phase = state, ""
+        before, job.state, job.phase = job.phase, state, ""
         job.error = error.encode(errors="backslashreplace").decode()  # a name in it may be no UTF-8
         for part in job.parts:
             if part.state is not PartitionState.DONE:
                 part.state, part.phase = PartitionState.FAILED, ""
         job.summarise()
         job.finished_unix_ns = job.last_activity_unix_ns = self._clock()
-        self._book.close(job)
+        if waits := self._book.close(job):
+            job.state, job.phase, job.finished_unix_ns = JobState.RUNNING, waits, 0
+            if waits != before:
+                log.error("job %s is proved and %s", job.id, waits)
+                self._tell(job)
+            return
         if not job.cancelling:
             self._stop(job)  # after a failure, what else runs of it is of no use
         self.totals.count(job)
         self._settle(job)
         self._tell(job)
         self._events.pop(job.id, None)
+
+    def _end_late(self) -> None:
+        """Completes the jobs whose proofs wait for the store."""
+        for job in list(self._book):
+            if all(part.state is PartitionState.DONE for part in job.parts):
+                self._end(job, JobState.COMPLETED)
 
     def _tell(self, job: JobRecord) -> None:
         event = self._events.pop(job.id, None)
