@@ -11,10 +11,10 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from cuzk_engine import paths
-from cuzk_engine.errors import CuzkError, SettingError
+from cuzk_engine.errors import SettingError
 from cuzk_engine.settings import TABLE, WORKERS_KEY, Value, definition, nearest, value_text
 
 REFERENCE_PATH: Final = Path("/data/zk/cuzk.toml")
@@ -212,34 +212,6 @@ def read_file(settings: Settings, path: Path) -> None:
             continue
         for name, value in entries.items():
             _read_entry(settings, path, text, table, name, value)
-
-
-def save(path: Path, changes: Mapping[str, Value]) -> None:
-    """Writes settings into the file, its comments and order kept; a new file beside it takes its place, so no half
-    is ever seen.
-    """
-    import tomlkit
-
-    for key, value in changes.items():
-        definition(key).check(value)
-    document = tomlkit.parse(path.read_text(encoding="utf-8")) if path.exists() else tomlkit.document()
-    for key, value in changes.items():
-        table, _, name = key.partition(".")
-        if table not in document:
-            document[table] = tomlkit.table()
-        section: Any = document[table]
-        section[name] = list(value) if isinstance(value, tuple) else value
-    paths.ensure_private(path.parent)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(temporary, "w", encoding="utf-8") as sink:
-            sink.write(tomlkit.dumps(document))
-            sink.flush()
-            os.fsync(sink.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise CuzkError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from error
 
 
 def _read_entry(settings: Settings, path: Path, text: str, table: str, name: str, value: object) -> None:

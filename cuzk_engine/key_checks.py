@@ -19,7 +19,7 @@ from cuzk_engine import native, paths
 from cuzk_engine.devices.base import CancelToken
 from cuzk_engine.errors import CuzkError, FormatError
 from cuzk_engine.formats.atomic import write_atomically
-from cuzk_engine.formats.source import Bytes, FileIdentity
+from cuzk_engine.formats.source import Bytes, FileIdentity, open_regular, read_at
 from cuzk_engine.formats.zkey import ZKEY_SPEC, ZKey
 from cuzk_engine.groth16.density import Densities
 from cuzk_engine.groth16.plan import Query
@@ -87,6 +87,8 @@ class CheckedKeys:
                     del state[part][old]
             try:
                 paths.ensure_private(self.path.parent)
+                if self.path.exists() and not self.path.is_file():
+                    raise CuzkError(f"{self.path}: is no regular file")
                 write_atomically(self.path, json.dumps(state), mode=0o600)
             except (OSError, CuzkError) as error:
                 log.debug("checked keys are not remembered: %s", error)
@@ -94,7 +96,8 @@ class CheckedKeys:
     def _read(self) -> dict[str, Any]:
         empty: dict[str, Any] = {"version": _CHECK_VERSION, "checked": {}, "files": {}}
         try:
-            state = json.loads(self.path.read_text(encoding="utf-8"))
+            with open_regular(self.path) as (descriptor, status):  # a pipe in its place is not waited for
+                state = json.loads(read_at(descriptor, status.st_size))
         except (OSError, ValueError, RecursionError, CuzkError):
             return empty
         sound = (

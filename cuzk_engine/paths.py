@@ -46,6 +46,11 @@ def _folder(kind: str) -> Path:
     return folder
 
 
+def why_not_writable(path: Path | str) -> str:
+    """What keeps this process from writing to a file or folder that exists, in words."""
+    return "the file system is read-only" if os.statvfs(path).f_flag & os.ST_RDONLY else "permission denied"
+
+
 def config_dir() -> Path:
     """Configuration: ``cuzk.toml``, the window's own settings."""
     return _folder("config")

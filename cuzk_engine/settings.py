@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Final
 
 from cuzk_engine.errors import SettingError
-from cuzk_engine.units import DURATION_FORMS, SIZE_FORMS, format_size, parse_duration, parse_size
+from cuzk_engine.units import DURATION_FORMS, SIZE_FORMS, TooLargeError, format_size, parse_duration, parse_size
 
 Value = bool | int | str | tuple[str, ...]
 
@@ -57,7 +57,9 @@ class Definition:
         """
         checked = self._checked(value)
         if checked is None:
-            raise SettingError(f"{self.key} is {_shown(value)}: expected {self.expected}")
+            raise SettingError(
+                f"{self.key} is {_shown(value)}: {_too_large(self.type, value) or f'expected {self.expected}'}"
+            )
         return checked
 
     def parse(self, text: str) -> Value:
@@ -132,6 +134,18 @@ class Definition:
                 except ValueError:
                     return None
                 return value if quantity >= (self.minimum or 0) else None
+
+
+def _too_large(kind: Type, value: object) -> str:
+    """Where the form of a size or duration is right."""
+    try:
+        if isinstance(value, str) and kind in (Type.SIZE, Type.DURATION):
+            (parse_size if kind is Type.SIZE else parse_duration)(value)
+    except TooLargeError as error:
+        return str(error)
+    except ValueError:
+        pass
+    return ""
 
 
 def _bool(key: str, default: bool, title: str, text: str, **more: object) -> Definition:

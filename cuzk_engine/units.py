@@ -11,7 +11,12 @@ DURATION_FORMS: Final = 'a number and one of ms, s, m, h, d, as in "90s"'
 
 _SIZES: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _DURATIONS: Final = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86400 * 10**9}
-_QUANTITY: Final = re.compile(r"(\d{1,18}(?:\.\d{1,9})?) ?([A-Za-z]+)", re.ASCII)
+_QUANTITY: Final = re.compile(r"(\d{1,999}(?:\.\d{1,9})?) ?([A-Za-z]+)", re.ASCII)
+_END: Final = 1 << 63
+
+
+class TooLargeError(ValueError):
+    """A quantity of the right form that no number of the engine's can hold."""
 
 
 def parse_size(text: str) -> int:
@@ -56,6 +61,7 @@ def _parse(text: str, units: dict[str, int], forms: str) -> Decimal:
     if match is None or factor is None:
         raise ValueError(f"expected {forms}")
     value = Decimal(match[1]) * factor
-    if value >= 1 << 63:
-        raise ValueError("is larger than anything that can be meant")
+    if value >= _END:
+        largest = max(units, key=lambda unit: units[unit])
+        raise TooLargeError(f"is too large: expected at most {(_END - 1) // units[largest]}{largest}")
     return value

@@ -270,6 +270,31 @@ def test_a_damaged_memory_costs_a_check(tmp_path, checks, text):
     assert json.loads(store.path.read_text())["checked"]
 
 
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
+def test_what_is_no_file_is_no_memory(tmp_path, checks, kind):
+    path, store = written(tmp_path, parts_of(BN254)), CheckedKeys()
+    store.path.parent.mkdir(parents=True)
+    match kind:
+        case "pipe":
+            os.mkfifo(store.path)
+        case "device":
+            store.path.symlink_to("/dev/zero")
+        case "folder":
+            store.path.mkdir()
+    reader = os.open(store.path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        loading = threading.Thread(target=KeyCache(store).get, args=(path,), daemon=True)
+        loading.start()
+        loading.join(20)
+        assert not loading.is_alive()
+        assert checks["points"] == 1
+        assert not store.path.is_file()
+        if kind == "pipe":
+            assert os.read(reader, 1) == b""
+    finally:
+        os.close(reader)
+
+
 @pytest.mark.parametrize("entry", [5, [], ["x"], {"a": 1}, [1, 2, 3, 4, 5, None], None])
 def test_strange_entries_are_not_believed(tmp_path, checks, entry):
     path, store = written(tmp_path, parts_of(BN254)), CheckedKeys()

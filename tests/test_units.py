@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuzk_engine.units import format_duration, format_size, parse_duration, parse_size
+from cuzk_engine.units import TooLargeError, format_duration, format_size, parse_duration, parse_size
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,13 @@ def test_other_texts_are_refused(text: str) -> None:
 @pytest.mark.parametrize("text", ["", "2H", "-2h", "2", "2 hours", "1h30m", "inf s", "999999999d"])
 def test_other_durations_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"expected|larger"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize("text", ["106752d", "999999999d", "9" * 40 + "ms"])
+def test_a_duration_that_is_too_large_is_said_to_be(text: str) -> None:
+    assert parse_duration("106751d") < 1 << 63
+    with pytest.raises(TooLargeError, match=r"^is too large: expected at most 106751d$"):
         parse_duration(text)
 
 

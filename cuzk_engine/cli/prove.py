@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cuzk_engine.cli.console import OutputError, ProgressLine, say, say_json
 from cuzk_engine.errors import CancelledError, CuzkError, UsageError
+from cuzk_engine.paths import why_not_writable
 
 if TYPE_CHECKING:
     from cuzk_engine.devices.base import CancelToken
@@ -111,8 +112,9 @@ def check_outputs(args: argparse.Namespace) -> None:
         folder = Path(os.path.realpath(output)).parent
         if not os.path.isdir(folder):
             raise CuzkError(f"{output}: cannot be written: the folder {folder} does not exist")
-        if not os.access(output if mode is not None else folder, os.W_OK):
-            raise CuzkError(f"{output}: cannot be written: permission denied")
+        place = output if mode is not None else folder
+        if not os.access(place, os.W_OK):
+            raise CuzkError(f"{output}: cannot be written: {why_not_writable(place)}")
 
 
 def _look_at(output: Path) -> int | None:

@@ -1,6 +1,7 @@
 """Which jobs there are: those that have not ended, in memory and in the store, and the others in the store alone.
 
-Where the store cannot be written, what has ended stays in memory until it can.
+Where the store cannot be written, a job with all its proofs is not completed until it can: nobody is told of a proof
+that a crash could lose. What has ended without one stays in memory.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from cuzk_engine.daemon.store import Store
 log = logging.getLogger("cuzk")
 
 LIST_LIMIT: Final = 1000
+FOR_ROOM: Final = "waits for room on the disk"
+FOR_STORE: Final = "waits until the job store can be written"
 
 
 class JobBook:
@@ -96,15 +99,18 @@ class JobBook:
         except sqlite3.Error as error:
             log.warning("the job store cannot be written: %s", error)
 
-    def close(self, job: JobRecord) -> None:
-        """A job has ended."""
+    def close(self, job: JobRecord) -> str:
+        """A job has ended; for a completed one that cannot be stored, what it waits for, and it has not ended."""
         try:
             self._store.update(job, job.parts)
             _forget_proofs(job.parts)
         except sqlite3.Error as fault:
+            if job.state is JobState.COMPLETED:
+                return FOR_ROOM if "full" in str(fault) else FOR_STORE
             log.error("the job store cannot be written: %s; job %s is kept in memory until it can", fault, job.id)
             self._unsaved[job.id] = job
         self._active.pop(job.id, None)
+        return ""
 
     def housekeeping(self, before_unix_ns: int, keep: int) -> None:
         """Drops old jobs, and writes what a full disk had refused. Raises sqlite3.Error."""

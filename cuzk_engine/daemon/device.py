@@ -34,6 +34,7 @@ from cuzk_engine.devices.base import CancelToken
 from cuzk_engine.errors import (
     CancelledError,
     CuzkError,
+    DeviceFaultError,
     DeviceLostError,
     MemoryPlanError,
     OutOfDeviceMemoryError,
@@ -45,6 +46,7 @@ from cuzk_engine.telemetry.columns import encode_events
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_DUMPABLE: Final = 4
 FLUSH_SECONDS: Final = 0.05
+_ALIVE_SECONDS: Final = 0.25
 _MAX_BUFFERED: Final = 200_000  # events between two flushes
 _PROGRESS_NS: Final = 50 * 10**6
 _GIL_SECONDS: Final = 1.0
@@ -58,6 +60,7 @@ _ROWS: Final[dict[type, str]] = {
     LogLine: "logs",
 }
 """Where a batch has the events of a device process."""
+_PASSING: Final = (OutOfDeviceMemoryError, DeviceFaultError)  # others may use the card just now
 
 
 class EventBuffer:
@@ -286,20 +289,23 @@ def main(arguments: list[str]) -> int:
     channel = BlockingChannel(socket.socket(fileno=int(descriptor)))
     events = EventBuffer(channel)
     lines = DeviceLog(events)
+    watch, opened = GilWatch(), threading.Event()
+    threading.Thread(
+        target=_report_for_ever, args=(events, lines, watch, channel, opened), name="telemetry", daemon=True
+    ).start()
     try:
         runtime = make_runtime(device, json.loads(options), events)
     except CuzkError as error:
-        return _refuse(channel, events, str(error))
+        return _refuse(channel, events, str(error), is_final=not isinstance(error, _PASSING))
+    except (MemoryError, OSError) as error:
+        return _refuse(channel, events, _where(error), is_final=False)
     except Exception as error:
-        return _refuse(channel, events, f"internal fault: {_where(error)}")
+        return _refuse(channel, events, f"internal fault: {_where(error)}", is_final=True)
     gc.collect()
     gc.freeze()  # what is there now stays: no collection has to go through it again
     channel.send({"type": "ready", "info": asdict(runtime.info)})
-    watch = GilWatch()
+    opened.set()
     watch.start()
-    threading.Thread(
-        target=_report_for_ever, args=(events, lines, watch, channel), name="telemetry", daemon=True
-    ).start()
     DeviceProcess(runtime, channel, events, watch).run()
     # Worker threads may be inside native calls; nothing that they do is wanted any more, and the system gives back
     # all memory.
@@ -320,14 +326,23 @@ def _protect(supervisor: int) -> None:
         os._exit(0)
 
 
-def _report_for_ever(events: EventBuffer, lines: DeviceLog, watch: GilWatch, channel: BlockingChannel) -> None:
-    reported = time.monotonic()
+def _report_for_ever(
+    events: EventBuffer, lines: DeviceLog, watch: GilWatch, channel: BlockingChannel, opened: threading.Event
+) -> None:
+    """Says that the process lives, from its start on, and what happens in it once the device is ``opened``."""
+    reported = said = time.monotonic()
     while True:
         time.sleep(FLUSH_SECONDS)
+        now = time.monotonic()
         try:
+            if now - said >= _ALIVE_SECONDS:
+                said = now
+                channel.send({"type": "alive"})
+            if not opened.is_set():
+                continue
             events.flush()
-            if time.monotonic() - reported >= _GIL_SECONDS:
-                reported = time.monotonic()
+            if now - reported >= _GIL_SECONDS:
+                reported = now
                 lines.tick()
                 samples, held = watch.take()
                 if samples:
@@ -338,9 +353,10 @@ def _report_for_ever(events: EventBuffer, lines: DeviceLog, watch: GilWatch, cha
             return
 
 
-def _refuse(channel: BlockingChannel, events: EventBuffer, reason: str) -> int:
+def _refuse(channel: BlockingChannel, events: EventBuffer, reason: str, *, is_final: bool) -> int:
+    """``is_final``: the next process would say the same."""
     events.flush()
-    channel.send({"type": "refused", "reason": reason})
+    channel.send({"type": "refused", "reason": reason, "final": is_final})
     return 1
 
 

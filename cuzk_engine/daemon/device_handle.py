@@ -12,23 +12,30 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Collection, Mapping
+from enum import Enum
 from typing import Any, Final, Protocol
 
 from cuzk_engine.client.types import DeviceDescription
 from cuzk_engine.daemon.channel import AsyncChannel, Message
 from cuzk_engine.daemon.gil import GilCounts
+from cuzk_engine.daemon.queue import PartId
 from cuzk_engine.daemon.records import JobRecord, Partition
+from cuzk_engine.daemon.restarts import Restarts
 from cuzk_engine.daemon.runtime import HostUse, KeyState
+from cuzk_engine.daemon.watchdog import STOPPING, Watchdog
 from cuzk_engine.errors import DaemonError
 
 log = logging.getLogger("cuzk")
 
-_FIRST_BACKOFF: Final = 0.2
-_MAX_BACKOFF: Final = 30.0
-_FAILED_BACKOFF: Final = 5.0
-_STEADY_SECONDS: Final = 10.0  # a process that lived this long starts the backoff anew
-_FAILED_AFTER: Final = 3  # starts in a row that did not become ready: jobs stop waiting for it
 _END_SECONDS: Final = 2.0
+
+
+class Refusal(Enum):
+    """Whether a process refused to start, and whether it would refuse again."""
+
+    NONE = "none"
+    FOR_NOW = "for now"
+    FINAL = "final"
 
 
 class DeviceListener(Protocol):
@@ -63,6 +70,7 @@ class DeviceHandle:
         self.loaded: dict[str, KeyState] = {}  # by path, as its process last said
         self.host = HostUse()  # likewise
         self.gil = GilCounts()
+        self.blamed: frozenset[PartId] | None = None  # for what its process was ended; None: it died of itself
         self._options = options
         self._listener = listener
         self._settings = settings
@@ -75,7 +83,11 @@ class DeviceHandle:
         self._renewing = False
         self._is_told_to_end = False
         self._is_lost = False
+        self._was_ready = False
         self._sent_workers = 0
+        self._watchdog = Watchdog()
+        self._verdict = ""
+        self._remains: asyncio.subprocess.Process | None = None
 
     @property
     def is_ready(self) -> bool:
@@ -116,33 +128,30 @@ class DeviceHandle:
 
     async def run(self) -> None:
         """Keeps the process alive until ``end``."""
-        backoff, failures = _FIRST_BACKOFF, 0
+        restarts, clock = Restarts(), asyncio.get_running_loop().time
         while not self._ending.is_set():
-            started = asyncio.get_running_loop().time()
-            was_ready, refused, reason = await self._run_once()
+            started = clock()
+            was_ready, refusal, reason = await self._run_once()
             if self._ending.is_set():
                 break
             if self._renewing and self._is_told_to_end:
                 self.state, self.reason, self.pid = "restarting", "its settings changed", 0
                 self._listener.device_renewed(self)
                 continue
-            # A process that says why it cannot start will say so again.
-            failures = 0 if was_ready else failures + (_FAILED_AFTER if refused else 1)
-            if was_ready and asyncio.get_running_loop().time() - started > _STEADY_SECONDS:
-                backoff = _FIRST_BACKOFF
-            news = reason != self.reason
-            self.state, self.reason, self.pid = "restarting" if failures < _FAILED_AFTER else "failed", reason, 0
-            if not refused:
+            restarts.ended(started, clock(), was_ready=was_ready, is_final=refusal is Refusal.FINAL)
+            is_news = reason != self.reason or (restarts.is_hopeless and not self.has_failed)
+            self.state, self.reason, self.pid = "failed" if restarts.is_hopeless else "restarting", reason, 0
+            if refusal is Refusal.NONE:
                 self._listener.device_died(self, reason, lost=self._is_lost)
-            if self.state == "failed":
-                if news:
+            elif is_news and not restarts.is_hopeless:
+                log.warning("device %s does not start: %s; it is tried again", self.id, reason)
+            if restarts.is_hopeless:
+                if is_news:
                     log.error("device %s does not start: %s", self.id, reason)
                 self._listener.device_failed(self, reason)
-                backoff = max(backoff, _FAILED_BACKOFF)
             self._listener.device_changed(self)
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._ending.wait(), backoff)
-            backoff = min(_MAX_BACKOFF, backoff * 2)
+                await asyncio.wait_for(self._ending.wait(), restarts.pause)
 
     async def end(self) -> None:
         """Ends the process; what it does is lost."""
@@ -166,37 +175,59 @@ class DeviceHandle:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
-    async def _run_once(self) -> tuple[bool, bool, str]:
+    def look(self, stopping: Collection[PartId], *, ending: bool) -> None:
+        """Called once a second: ends a process that hangs. ``stopping``: what it was told to stop, and has not."""
+        if self._channel is None or self._verdict:
+            return
+        dog = self._watchdog
+        dog.look(stopping, ending=ending)
+        if dog.is_hung:
+            self._condemn(f"the process of device {self.id} said nothing for {dog.silent} s and was ended")
+        elif dog.stuck:
+            self.blamed = dog.stuck
+            why = f"a proof in it did not stop within {STOPPING} s of being told to"
+            self._condemn(f"the process of device {self.id} was ended: {why}")
+        elif dog.is_doubted and self._was_ready and not self._is_lost:
+            is_news = self.state == "ready"
+            self.state, self.reason = "restarting", f"its process has said nothing for {dog.silent} s"
+            if is_news:
+                log.warning("device %s: %s; it gets no new work until it does", self.id, self.reason)
+            self._listener.device_changed(self)
+
+    def _condemn(self, verdict: str) -> None:
+        self._verdict = verdict
+        self.state, self.reason = "restarting", verdict  # and takes no orders any more
+        self.kill()
+        if self._channel is not None:  # one that waits inside the driver does not end yet, and is not waited for
+            asyncio.get_running_loop().call_later(_END_SECONDS, self._channel.close)
+
+    def _heard(self) -> None:
+        was_doubted = self._watchdog.is_doubted
+        self._watchdog.heard()
+        if was_doubted and self._was_ready and not (self._verdict or self._is_lost):
+            self.state, self.reason = "ready", ""
+            self._listener.device_changed(self)
+
+    async def _run_once(self) -> tuple[bool, Refusal, str]:
         """Whether it became ready, whether it refused to start, and why it ended."""
         self._has_options, self._renewing, self._is_told_to_end = True, False, False
+        self.blamed = None
         try:
+            await self._bury()
             process, channel = await self._launch()
         except (OSError, RuntimeError) as error:  # there are no more files, processes or threads
             self._has_options = False
             reason = (getattr(error, "strerror", None) or str(error)).lower()
-            return False, False, f"the process of device {self.id} could not be started: {reason}"
+            return False, Refusal.NONE, f"the process of device {self.id} could not be started: {reason}"
         self.pid = process.pid
         self._sent_workers = 0
-        self._is_lost = False
-        refused, fault = "", ""
+        self._is_lost = self._was_ready = False
+        self._watchdog, self._verdict = Watchdog(), ""
         self._channel = channel
         if self._ending.is_set():
             channel.send({"type": "end"})
-        try:
-            while (received := await channel.receive()) is not None:
-                message, blob = received
-                if message["type"] == "refused":
-                    refused = message["reason"]
-                elif message["type"] == "lost":
-                    fault, self._is_lost = message["reason"], True
-                    self.state, self.reason = "restarting", fault  # and takes no orders any more
-                else:
-                    self._handle(message, blob)
-        except Exception as error:  # a message that is none: the process is not to be trusted any more
-            log.exception("device %s sent what was not understood", self.id)
-            fault = f"the process of device {self.id} sent what was not understood: {error}"
-        was_ready = self.state == "ready" or self._is_lost
-        if was_ready:
+        refusal, reason = await self._listen(channel)
+        if self._was_ready:
             self.state = "restarting"  # it may take a while to end, and takes no orders any more
         self.loaded, self.host = {}, HostUse()
         self._channel = None
@@ -204,7 +235,35 @@ class DeviceHandle:
         self._fail_calls()
         code = await self._wait_ended(process)
         self._has_options = False
-        return was_ready, bool(refused), refused or fault or _ended(self.id, code)
+        return self._was_ready, refusal, self._verdict or reason or _ended(self.id, code)
+
+    async def _listen(self, channel: AsyncChannel) -> tuple[Refusal, str]:
+        """Until its end: whether it refused to start, and why it ended, where that is known."""
+        refusal, reason = Refusal.NONE, ""
+        try:
+            while (received := await channel.receive()) is not None:
+                message, blob = received
+                self._heard()
+                if message["type"] == "refused":
+                    refusal, reason = Refusal.FINAL if message["final"] else Refusal.FOR_NOW, message["reason"]
+                elif message["type"] == "lost":
+                    reason, self._is_lost = message["reason"], True
+                    self.state, self.reason = "restarting", reason  # and takes no orders any more
+                else:
+                    self._handle(message, blob)
+        except Exception as error:  # a message that is none
+            log.exception("device %s sent what was not understood", self.id)
+            reason = f"the process of device {self.id} sent what was not understood: {error}"
+        return refusal, reason
+
+    async def _bury(self) -> None:
+        """Two processes are never on one device. Raises RuntimeError while the one before has not ended."""
+        if self._remains is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._remains.wait(), _END_SECONDS)
+            if self._remains.returncode is None:
+                raise RuntimeError(f"the one before (pid {self._remains.pid}) waits inside the driver and does not end")
+            self._remains = None
 
     async def _launch(self) -> tuple[asyncio.subprocess.Process, AsyncChannel]:
         """A new process, and the channel to it."""
@@ -232,20 +291,21 @@ class DeviceHandle:
             theirs.close()
 
     async def _wait_ended(self, process: asyncio.subprocess.Process) -> int:
-        try:
-            return await asyncio.wait_for(process.wait(), _END_SECONDS)
-        except TimeoutError:
+        """Its exit code; that of SIGKILL for one that is being killed and does not end."""
+        for kill in (process.kill, lambda: None):
+            with contextlib.suppress(TimeoutError):
+                return await asyncio.wait_for(process.wait(), _END_SECONDS)
             with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            return await process.wait()
+                kill()
+        self._remains = process
+        return -signal.SIGKILL
 
     def _handle(self, message: Message, blob: bytes) -> None:
         match message["type"]:
             case "ready":
                 self.info = message["info"]
-                self.state, self.reason = "ready", ""
+                self.state, self.reason, self._was_ready = "ready", "", True
                 self._listener.device_changed(self)
-                self.renew_when_idle(is_busy=False)  # a change came while it was starting
             case "progress":
                 self._listener.partition_progress(self, message)
             case "done":

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -86,7 +87,8 @@ class DeviceNames:
         the CPU was asked for."""
         if not set(texts) <= {_AUTO} or self._machine.usable():
             return ""
-        return self._machine.refusal(0) or ""
+        why = self._machine.refusal(0) or ""
+        return re.sub(rf"(; |, or ){re.escape(probe.CPU_INSTEAD)}$", "", why)
 
     def by_device(self, values: Mapping[str, int]) -> dict[str, str]:
         """Device → the name under which ``values`` holds its entry; the most exact one where there are several."""

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final, Protocol
 
 from cuzk_engine.client.types import JobInfo, JobState, PhaseTime
@@ -205,6 +205,11 @@ class JobManager:
     def is_busy(self, device: str) -> bool:
         return bool(self._scheduler.on(device))
 
+    def stopping(self, device: str) -> list[PartId]:
+        """What was told to stop there, and has not."""
+        found = {part: self._book.active(part[0]) for part in self._scheduler.on(device).values()}
+        return [part for part, job in found.items() if job is None or job.cancelling]
+
     def by_kind(self) -> dict[str, tuple[int, int]]:
         """Kind → (waiting, running)."""
         counts: dict[str, tuple[int, int]] = {}
@@ -255,6 +260,7 @@ class JobManager:
 
     def housekeeping(self, retention_ns: int, keep: int) -> None:
         """Drops old jobs, and writes what a full disk had refused. Raises sqlite3.Error."""
+        self._end_late()
         self._book.housekeeping(self._clock() - retention_ns, keep)
 
     # ---- devices ----
@@ -315,14 +321,18 @@ class JobManager:
             self._settle_partition(*found)
         self.pump()
 
-    def device_died(self, device: str, reason: str) -> None:
-        """What ran there is queued once more, or its job failed with ``reason``."""
+    def device_died(self, device: str, reason: str, blamed: Collection[PartId] | None = None) -> None:
+        """What ran there is queued once more, or its job failed with ``reason``. ``blamed``: the process was ended for
+        these; for what else ran there, the attempt does not count."""
         self._scheduler.forget_fits(device)
         for part_id in sorted(self._scheduler.on(device).values(), key=self._order_of):
             found = self._stopped(device, part_id)
             if found is None:
                 continue
             job, part = found
+            if blamed is not None and part_id not in blamed:
+                self._take_back(job, part)
+                continue
             again = part.died()
             if job.cancelling:
                 self._settle_partition(job, part)
@@ -336,16 +346,11 @@ class JobManager:
 
     def put_back(self) -> None:
         """At the end of the daemon: what still runs is queued for the next start, and this attempt does not count."""
+        self._end_late()
         for part_id, place in list(self._scheduler.running.items()):
             found = self._stopped(place.device, part_id)
-            if found is None:
-                continue
-            job, part = found
-            part.attempts -= 1
-            if job.cancelling:
-                self._settle_partition(job, part)
-            else:
-                self._requeue(job, part)
+            if found is not None:
+                self._take_back(*found)
 
     def fail_impossible(self, reason: str) -> None:
         """Jobs do not wait for devices that have failed, where no other may take them."""
@@ -441,6 +446,14 @@ class JobManager:
         self._scheduler.queue.add(waiting(job, part))
         self._after_partition(job, part)
 
+    def _take_back(self, job: JobRecord, part: Partition) -> None:
+        """Something else ended the attempt, which does not count."""
+        part.attempts -= 1
+        if job.cancelling:
+            self._settle_partition(job, part)
+        else:
+            self._requeue(job, part)
+
     def _after_partition(self, job: JobRecord, part: Partition) -> None:
         self._positions = None
         job.state = JobState.RUNNING if self._runs(job) else JobState.QUEUED
@@ -475,20 +488,31 @@ class JobManager:
         if job.state.ended:
             return
         self._unqueue(job)
-        job.state, job.phase = state, ""
+        before, job.state, job.phase = job.phase, state, ""
         job.error = error.encode(errors="backslashreplace").decode()  # a name in it may be no UTF-8
         for part in job.parts:
             if part.state is not PartitionState.DONE:
                 part.state, part.phase = PartitionState.FAILED, ""
         job.summarise()
         job.finished_unix_ns = job.last_activity_unix_ns = self._clock()
-        self._book.close(job)
+        if waits := self._book.close(job):
+            job.state, job.phase, job.finished_unix_ns = JobState.RUNNING, waits, 0
+            if waits != before:
+                log.error("job %s is proved and %s", job.id, waits)
+                self._tell(job)
+            return
         if not job.cancelling:
             self._stop(job)  # after a failure, what else runs of it is of no use
         self.totals.count(job)
         self._settle(job)
         self._tell(job)
         self._events.pop(job.id, None)
+
+    def _end_late(self) -> None:
+        """Completes the jobs whose proofs wait for the store."""
+        for job in list(self._book):
+            if all(part.state is PartitionState.DONE for part in job.parts):
+                self._end(job, JobState.COMPLETED)
 
     def _tell(self, job: JobRecord) -> None:
         event = self._events.pop(job.id, None)

@@ -20,6 +20,8 @@ async def plan(supervisor: Supervisor, request: Any) -> MemoryPlanInfo:
     """``request``: a PlanRequest. Raises CuzkError."""
     if request.circuit_id:
         path = (await supervisor.circuits.find(request.circuit_id)).info.key_path
+    elif not request.key_path:
+        raise RefusedError(Reason.INVALID_ARGUMENT, "a plan needs circuit_id or key_path")
     else:
         path = supervisor.allowed.check(request.key_path)
     device = _device(supervisor, request.device)

@@ -33,6 +33,7 @@ from cuzk_engine.daemon.runtime import HostUse, KeyState
 from cuzk_engine.daemon.scheduler import Policy
 from cuzk_engine.daemon.store import Store
 from cuzk_engine.daemon.timeline import Timeline
+from cuzk_engine.daemon.watchdog import LOOK_SECONDS
 from cuzk_engine.errors import DaemonError
 from cuzk_engine.events import EventBatch, Holding, Incident, LogLine, Mark, Picture
 from cuzk_engine.proto import engine_v1_pb2 as pb
@@ -138,6 +139,7 @@ class Supervisor:
         for work, seconds in (
             (self._flush, _FLUSH_SECONDS),
             (self._sample, _SAMPLE_SECONDS),
+            (self._look, LOOK_SECONDS),
             (self._plan, _PLAN_SECONDS),
             (self._keep_house, _HOUSEKEEPING_SECONDS),
         ):
@@ -285,9 +287,10 @@ class Supervisor:
         self._identity_due = True
         if device.is_ready:
             log.info("device %s is ready: %s (pid %d)", device.id, device.info.get("name", ""), device.pid)
-        if self.state == "starting" and all(item.state in ("ready", "failed") for item in self.devices):
+        if self.state == "starting" and all(item.state != "starting" for item in self.devices):
             self._warn_of_unknown_devices()
             self.set_state("ready")
+        device.renew_when_idle(self.jobs.is_busy(device.id))  # a change may have come while it could not hear of it
         self.jobs.pump()
 
     def device_renewed(self, device: DeviceHandle) -> None:
@@ -302,11 +305,12 @@ class Supervisor:
         kind = "device-lost" if lost else "worker-died"
         now = time.monotonic_ns()
         if not self.incidents.knows(device.id, kind, now - _SAME_FAULT_NS):  # its process may have told it itself
-            running = self.jobs.running_on(device.id)
-            job = next(iter(running.values()))[0].id if len(running) == 1 else ""
+            running = [job.id for job, _ in self.jobs.running_on(device.id).values()]
+            blamed = [job for job, _ in device.blamed] if device.blamed is not None else running
+            job = blamed[0] if len(blamed) == 1 else ""
             self._note(Incident(now, device.id, kind, job, reason, picture=self._last_picture(device, now)))
         self._forget_memory(device)
-        self.jobs.device_died(device.id, reason)
+        self.jobs.device_died(device.id, reason, device.blamed)
 
     def device_failed(self, device: DeviceHandle, reason: str) -> None:
         self.jobs.fail_impossible(f"device {device.id} does not start: {reason}")
@@ -518,6 +522,10 @@ class Supervisor:
                 used = self.hub.memory(device.id)
                 sampler = self._samplers.setdefault(device.id, HostSampler())
                 self._pending.samples.append(sampler.sample(device.id, used=used, capacity=device.info.get("capacity")))
+
+    def _look(self) -> None:
+        for device in self.devices:
+            device.look(self.jobs.stopping(device.id), ending=self.jobs.draining)
 
     def _plan(self) -> None:
         self._background(self._plans.refresh([d for d in self.devices if self.jobs.is_busy(d.id)]))

@@ -11,7 +11,7 @@ from cuzk_engine import nvml
 from cuzk_engine.curves import BLS12_381, BN254
 from cuzk_engine.devices.cuda import nvrtc, probe, programs
 from cuzk_engine.devices.cuda.compiling import missing
-from cuzk_engine.devices.cuda.probe import Card
+from cuzk_engine.devices.cuda.probe import CPU_INSTEAD, Card
 from cuzk_engine.doctor.check import Check, Verdict, ok, warning
 from cuzk_engine.doctor.gpu import Cards
 from cuzk_engine.units import format_size
@@ -104,7 +104,7 @@ def check(state: CardState) -> Check:
     found = ", ".join(words)
     if state.refusal:
         why, _, advice = state.refusal.partition("; ")
-        return warning(name, f"{found}: cannot be used: {why}", advice or "choose --device cpu or auto")
+        return warning(name, f"{found}: cannot be used: {why}", advice or CPU_INSTEAD)
     compiled = ", ".join(f"{k.cached} of {k.total} for {k.curve}" for k in state.kernels)
     rest = any(k.cached < k.total for k in state.kernels)
     later = "; the first proof compiles the rest, once" if rest else ""

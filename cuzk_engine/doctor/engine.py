@@ -108,9 +108,8 @@ def _fault(title: str, folder: Path) -> str:
     if present == folder and status.st_uid != os.geteuid():
         return f"{title} folder {folder} belongs to another user (uid {status.st_uid})"
     if not os.access(present, os.W_OK | os.X_OK):
-        return f"{title} folder {folder} cannot be {'written' if present == folder else 'made'}: permission denied"
-    if os.statvfs(present).f_flag & os.ST_RDONLY:
-        return f"{title} folder {folder} cannot be written: the file system is read-only"
+        what = "written" if present == folder else "made"
+        return f"{title} folder {folder} cannot be {what}: {paths.why_not_writable(present)}"
     return ""
 
 

@@ -118,7 +118,7 @@ def loaded_by(*arguments):
     return set(finished.stderr.split())
 
 
-HEAVY = {"grpc", "google", "PySide6", "pyqtgraph", "sqlite3", "psutil", "tomlkit", "asyncio", "importlib.metadata"}
+HEAVY = {"grpc", "google", "PySide6", "pyqtgraph", "sqlite3", "psutil", "asyncio", "importlib.metadata"}
 
 
 def test_prove_loads_what_it_needs(tmp_path):

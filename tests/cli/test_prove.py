@@ -5,6 +5,7 @@ import json
 import os
 import stat
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -256,6 +257,9 @@ def test_outputs_that_cannot_be_written_are_refused_before_the_proof(cuzk, outpu
     monkeypatch.setattr(command_prove.os, "access", lambda path, mode: path != outputs[1].parent)
     result = cuzk("prove", *GOOD, *outputs)
     assert result.error == f"{outputs[0]}: cannot be written: permission denied"
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=os.ST_RDONLY | os.ST_NODEV))
+    result = cuzk("prove", *GOOD, *outputs)
+    assert result.error == f"{outputs[0]}: cannot be written: the file system is read-only"
 
 
 def test_links_and_modes_of_outputs_stay(cuzk, outputs, tmp_path):

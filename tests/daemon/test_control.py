@@ -168,6 +168,8 @@ def test_plans_that_cannot_be_made(client: EngineClient, witnesses: Witnesses) -
     assert client.plan(key_path=witnesses.key, device="cpu").fits
     with pytest.raises(CuzkError, match="not in use"):
         client.plan(key_path=witnesses.key, device="cuda:0")
+    with pytest.raises(CuzkError, match="a plan needs circuit_id or key_path"):
+        client.plan()
 
 
 def test_workers_of_a_device_that_is_not_there_are_told(cuzk_home: Path) -> None:

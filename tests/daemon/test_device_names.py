@@ -55,9 +55,13 @@ def test_the_devices_that_are_chosen() -> None:
 
 
 def test_why_no_card_is_used_is_told_where_all_were_asked_for() -> None:
-    names = DeviceNames(Machine(Driver((13, 0), (FIRST,)), None))
+    names = DeviceNames(Machine(Driver((13, 0), (FIRST,)), 0))
     assert names.why_cpu([]) == names.why_cpu(["auto"]) != ""
     assert names.why_cpu(["cpu"]) == NAMES.why_cpu([]) == ""
+    # Without the advice to do what is being done.
+    assert NONE.why_cpu([]) == "no NVIDIA driver was found (libcuda.so.1); install the driver"
+    old = DeviceNames(Machine(Driver((13, 0), (Card((6, 1)),)), 13))
+    assert old.why_cpu([]) == "the card has compute capability 6.1, 7.5 or higher is needed"
 
 
 @pytest.mark.parametrize(
@@ -82,6 +86,11 @@ def test_devices_that_are_not_there(name: str, expected: str) -> None:
 def test_where_there_is_no_card_the_reason_is_told(name: str) -> None:
     with pytest.raises(SettingError, match=f"gpus.devices names '{name}': .*no NVIDIA driver was found"):
         NONE.choose([name])
+
+
+def test_the_advice_is_one_that_the_daemon_can_follow() -> None:
+    with pytest.raises(SettingError, match=r'with the daemon gpus\.devices = \["cpu"\]'):
+        NONE.choose(["cuda:0"])
 
 
 def test_the_most_exact_name_counts() -> None:

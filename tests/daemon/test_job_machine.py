@@ -253,6 +253,19 @@ class JobMachine(RuleBasedStateMachine):
         device.empty()
         self.manager.device_died(name, f"{name} died")
 
+    @precondition(lambda self: any(device.stopped for device in self.devices.values()))
+    @rule(data=st.data())
+    def end_what_does_not_stop(self, data: st.DataObject) -> None:
+        device = data.draw(st.sampled_from([device for device in self.devices.values() if device.stopped]))
+        blamed = set(self.manager.stopping(device.id))
+        assert blamed == device.stopped
+        others = [part for part in device.orders.values() if part not in blamed]
+        device.is_ready = False
+        device.empty()
+        self.crashes += 1
+        self.manager.device_died(device.id, f"{device.id} did not stop", blamed)
+        assert not any(job in self.settled for job, _ in others)
+
     @rule(name=st.sampled_from(DEVICES))
     def give_up(self, name: str) -> None:
         device = self.devices[name]

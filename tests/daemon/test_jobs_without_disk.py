@@ -84,23 +84,78 @@ def test_a_job_that_cannot_be_stored_is_not_accepted(tmp_path: Path) -> None:
     with_manager(tmp_path, check)
 
 
-def test_a_proof_that_cannot_be_stored_is_kept_until_it_can(tmp_path: Path, expected_logs: ExpectedLogs) -> None:
-    expected_logs("job a is kept in memory until it can", level=logging.ERROR)
+def test_a_job_is_completed_once_its_proof_is_stored(tmp_path: Path, expected_logs: ExpectedLogs) -> None:
+    expected_logs("job a is proved and waits for room on the disk", level=logging.ERROR)
 
     async def check(manager: JobManager, store: FullStore, device: Device) -> None:
         job = manager.accept(JobRecord("a", request_id="r"))
         assert device.started == ["a"]
         store.full = True
         manager.completed("cpu", ("a", 0), ("proof", "public"), [("msm", 1)])
-        assert manager.get("a").state is JobState.COMPLETED
-        assert manager.proofs(job) == [("proof", "public")]
-        assert [found.state for found in manager.newest(10)] == [JobState.COMPLETED]
-        with pytest.raises(sqlite3.OperationalError):
-            manager.housekeeping(10**18, 100)
+        for _ in range(2):
+            assert (job.state, job.phase, job.finished_unix_ns) == (JobState.RUNNING, "waits for room on the disk", 0)
+            assert [found.phase for found in manager.newest(10)] == ["waits for room on the disk"]
+            with pytest.raises(RefusedError, match="job a has no proof: it is running"):
+                manager.proofs(job)
+            with pytest.raises(sqlite3.OperationalError):
+                manager.housekeeping(10**18, 100)
         store.full = False
         manager.housekeeping(10**18, 100)
+        assert (job.state, job.phase) == (JobState.COMPLETED, "")
+        assert manager.totals.completed.total() == manager.totals.partitions == 1
         assert store.proofs(job) == {0: ("proof", "public")}
         assert manager.proofs(manager.get("a")) == [("proof", "public")]
+
+    with_manager(tmp_path, check)
+
+
+def test_what_was_seen_completed_is_not_run_again(tmp_path: Path, expected_logs: ExpectedLogs) -> None:
+    expected_logs("job b is proved and waits for room on the disk", level=logging.ERROR)
+
+    async def full(manager: JobManager, store: FullStore, device: Device) -> None:
+        for name in ("a", "b"):
+            manager.accept(JobRecord(name))
+            store.full = name == "b"
+            manager.completed("cpu", (name, 0), ("proof", "public"), [])
+        assert [manager.get(name).state for name in "ab"] == [JobState.COMPLETED, JobState.RUNNING]
+
+    async def started(manager: JobManager, store: FullStore, device: Device) -> None:
+        manager.recover()
+        manager.pump()
+        assert device.started == ["b"]
+        manager.completed("cpu", ("b", 0), ("again", "public"), [])
+        assert [manager.proofs(manager.get(name)) for name in "ab"] == [[("proof", "public")], [("again", "public")]]
+
+    with_manager(tmp_path, full)
+    with_manager(tmp_path, started)
+
+
+def test_a_proof_that_waits_for_the_disk_is_stored_at_the_end(tmp_path: Path, expected_logs: ExpectedLogs) -> None:
+    expected_logs("job a is proved and waits for room on the disk", level=logging.ERROR)
+
+    async def check(manager: JobManager, store: FullStore, device: Device) -> None:
+        manager.accept(JobRecord("a"))
+        store.full = True
+        manager.completed("cpu", ("a", 0), ("proof", "public"), [])
+        assert manager.is_idle
+        store.full = False
+        manager.put_back()
+        assert manager.get("a").state is JobState.COMPLETED
+
+    with_manager(tmp_path, check)
+
+
+def test_a_job_that_waits_for_the_disk_can_be_cancelled(tmp_path: Path, expected_logs: ExpectedLogs) -> None:
+    expected_logs("job a is proved and waits for room on the disk", level=logging.ERROR)
+
+    async def check(manager: JobManager, store: FullStore, device: Device) -> None:
+        manager.accept(JobRecord("a"))
+        store.full = True
+        manager.completed("cpu", ("a", 0), ("proof", "public"), [])
+        store.full = False
+        assert manager.cancel("a") is False
+        manager.housekeeping(10**18, 100)
+        assert manager.get("a").state is JobState.CANCELLED
 
     with_manager(tmp_path, check)
 

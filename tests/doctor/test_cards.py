@@ -127,7 +127,7 @@ def test_cards_and_both_their_numbers(tmp_path: Path, monkeypatch: pytest.Monkey
     assert first.found.endswith("the first proof compiles the rest, once")
     assert (second.name, second.verdict) == ("cuda:1", Verdict.WARNING)
     assert second.found.endswith("cannot be used: the card has compute capability 7.0, 7.5 or higher is needed")
-    assert second.advice == "choose --device cpu or auto"
+    assert second.advice == 'prove on the CPU (--device cpu or auto; with the daemon gpus.devices = ["cpu"])'
     document = states[0].as_json()
     assert (document["number"], document["nvml_number"], document["architecture"]) == (0, 2, "sm_90")
     for kernels in document["kernels"].values():

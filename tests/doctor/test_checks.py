@@ -188,6 +188,15 @@ def test_folders_without_permission(cuzk_home: Path) -> None:
     assert f"data folder {cuzk_home}/data cannot be written" in engine.folders(0).found
 
 
+def test_folders_on_a_read_only_file_system(cuzk_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.statvfs(cuzk_home)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=real.f_flag | os.ST_RDONLY))
+    found = engine.folders(0).found
+    assert "cannot be made: the file system is read-only" in found
+    assert "permission denied" not in found
+
+
 def test_the_configuration_s_faults_and_notes(tmp_path: Path) -> None:
     path = tmp_path / "cuzk.toml"
     assert engine.load("")[1] == ok("configuration", "no file, all defaults")

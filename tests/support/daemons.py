@@ -38,8 +38,10 @@ class Daemon:
         config: str = "",
         environment: Mapping[str, str] | None = None,
         status_listen: str = "",
+        module: str = "cuzk_engine.daemon",
     ) -> None:
         self.home = home
+        self._module = module
         self.process: subprocess.Popen[bytes] | None = None
         self.address = listen or f"unix://{home}/run/engine.sock"
         self._environment = {
@@ -61,7 +63,7 @@ class Daemon:
 
     def start(self, *, wait: bool = True) -> Daemon:
         reader, writer = os.pipe()
-        command = [sys.executable, "-m", "cuzk_engine.daemon", "--listen", self.address]
+        command = [sys.executable, "-m", self._module, "--listen", self.address]
         command += ["--ready-fd", str(writer), "--started-by", "test"]
         try:
             with (self.home / "stderr.txt").open("wb") as errors:

@@ -4,11 +4,12 @@ do not have.
 What to do stands in a JSON file beside the witness (`<witness>.todo`): {"seconds": …} proves for that long, "error"
 fails, "crash" raises what nobody expects, "memory" runs out of device memory (with "reduced": only in modes that were
 reduced less than that), "needs" bytes that the device must have, "unverified" makes a proof that does not verify,
-"lost" loses the device, "die" kills the process, "block" ignores cancellation. "unverified", "lost" and "die" are
-"always", or once: where a file of that name is not there yet. Key and witness are opened and checked as by the real
-one.
+"lost" loses the device, "die" kills the process, "stop" has it stand still, "block" ignores cancellation. "unverified",
+"lost", "die" and "stop" are "always", or once: where a file of that name is not there yet. Key and witness are opened
+and checked as by the real one.
 
-A device's capacity is that of its place in the variable CUZK_TEST_CAPACITIES, a JSON list, else that of cpu.arena.
+A device does not open while the file exists that the variable CUZK_TEST_BUSY names. Its capacity is that of its place
+in the variable CUZK_TEST_CAPACITIES, a JSON list, else that of cpu.arena.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from cuzk_engine.daemon.runtime import HostUse, KeyState, Order, Outcome, Progre
 from cuzk_engine.devices.base import CancelToken, DeviceInfo, EventSink
 from cuzk_engine.errors import (
     CuzkError,
+    DeviceFaultError,
     DeviceLostError,
     MemoryPlanError,
     OutOfDeviceMemoryError,
@@ -49,6 +51,8 @@ class FakeRuntime:
     def __init__(self, device: str, options: Mapping[str, Any], sink: EventSink) -> None:
         if os.environ.get("CUZK_TEST_REFUSE"):
             raise CuzkError("the fake device was told to refuse")
+        if Path(os.environ.get("CUZK_TEST_BUSY", "/nowhere")).exists():
+            raise DeviceFaultError(device, "busy", 46, "all of it is in use")
         self._device = device
         self._sink = sink
         arena = options["arena"]
@@ -147,6 +151,9 @@ class FakeRuntime:
                 cancel.check()
         if _is_due(todo.get("die")):
             os.kill(os.getpid(), signal.SIGKILL)
+        if _is_due(todo.get("stop")):
+            os.kill(os.getpid(), signal.SIGSTOP)
+            time.sleep(1)  # another thread may hear of it, this one must not get any further before it does
         if _is_due(todo.get("lost")):
             raise DeviceLostError(self._device, "CUDA_ERROR_ILLEGAL_ADDRESS", 700, "a kernel read where nothing is")
         if _is_due(todo.get("unverified")):

@@ -65,7 +65,7 @@ from cuzk_engine.events import Incident, Kind, Lane, OtherProcess, Purpose
 
 log = logging.getLogger(__name__)
 
-ADVICE: Final = "prove on a card with more memory, or on the CPU (--device cpu)"
+ADVICE: Final = 'prove on a card with more memory, or on the CPU (--device cpu; with the daemon gpus.devices = ["cpu"])'
 _NOBODY: Final = Owner()
 _LEAST_MARGIN: Final = 256 << 20  # for the kernels' code and stacks, which come later
 _MARGIN_SHARE: Final = 256

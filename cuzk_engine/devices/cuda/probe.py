@@ -14,7 +14,7 @@ LIBRARY: Final = "libcuda.so.1"
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 _NO_DEVICE: Final = 100
 _OLD_DRIVER: Final = 35
-_CPU_INSTEAD: Final = "choose --device cpu or auto"
+CPU_INSTEAD: Final = 'prove on the CPU (--device cpu or auto; with the daemon gpus.devices = ["cpu"])'
 _NAME_BYTES: Final = 256
 
 
@@ -112,11 +112,11 @@ def refusal(number: int, driver: Driver | None, cupy: int | None) -> str | None:
     """Why card ``number`` cannot be used, one sentence with what to do; None where it can. ``cupy`` as ``cupy_cuda``
     gives it."""
     if driver is None:
-        return f"no NVIDIA driver was found ({LIBRARY}); install the driver, or {_CPU_INSTEAD}"
+        return f"no NVIDIA driver was found ({LIBRARY}); install the driver, or {CPU_INSTEAD}"
     if driver.fault and driver.fault != _OLD_DRIVER:
-        return f"the NVIDIA driver does not start (code {driver.fault}); see nvidia-smi, or {_CPU_INSTEAD}"
+        return f"the NVIDIA driver does not start (code {driver.fault}); see nvidia-smi, or {CPU_INSTEAD}"
     if not driver.cards and not driver.fault:
-        return f"the NVIDIA driver sees no card; see nvidia-smi, or {_CPU_INSTEAD}"
+        return f"the NVIDIA driver sees no card; see nvidia-smi, or {CPU_INSTEAD}"
     if number >= len(driver.cards) and not driver.fault:
         there = ", ".join(f"cuda:{k}" for k in range(len(driver.cards)))
         return f"there is no such card; there is {there}"
@@ -124,15 +124,15 @@ def refusal(number: int, driver: Driver | None, cupy: int | None) -> str | None:
         served = ".".join(map(str, driver.version))
         return (
             f"the NVIDIA driver is too old: it serves CUDA {served}, the installed CuPy needs {cupy or 12}; update the "
-            f"driver, install cuzk[cuda12] for CUDA 12, or {_CPU_INSTEAD}"
+            f"driver, install cuzk[cuda12] for CUDA 12, or {CPU_INSTEAD}"
         )
     found = driver.cards[number].capability
     if found < LEAST_CAPABILITY:
         have, need = (".".join(map(str, version)) for version in (found, LEAST_CAPABILITY))
-        return f"the card has compute capability {have}, {need} or higher is needed; {_CPU_INSTEAD}"
+        return f"the card has compute capability {have}, {need} or higher is needed; {CPU_INSTEAD}"
     if cupy == 0:
         extra = "cuda13" if driver.version[0] >= 13 else "cuda12"
-        return f"CuPy is not installed; pip install 'cuzk[{extra}]', or {_CPU_INSTEAD}"
+        return f"CuPy is not installed; pip install 'cuzk[{extra}]', or {CPU_INSTEAD}"
     return None
 
 
