@@ -141,9 +141,10 @@ class _Call(ctypes.Structure):
 class Call:
     """How one native call runs, and afterwards what happened in it. Not for two calls at once."""
 
-    def __init__(self, threads: int = 0, cancel_address: int = 0, span_capacity: int = 64) -> None:
-        """``threads`` 0: all processors of the affinity mask. ``cancel_address``: an int32 that turns non-zero."""
-        self._spans = (_Span * span_capacity)()
+    def __init__(self, threads: int = 0, cancel_address: int = 0, span_capacity: int = 0) -> None:
+        """``threads`` 0: all processors of the affinity mask. ``cancel_address``: an int32 that turns non-zero.
+        ``span_capacity``: how many phases are kept."""
+        self._spans = (_Span * span_capacity)() if span_capacity else None
         self._call = _Call(threads, 0, cancel_address or None, self._spans, span_capacity, 0)
 
     @property
@@ -155,7 +156,7 @@ class Call:
         return list(self._iterate())
 
     def _iterate(self) -> Iterator[NativeSpan]:
-        for span in self._spans[: self._call.span_count]:
+        for span in (self._spans or ())[: self._call.span_count]:
             yield NativeSpan(SpanKind(span.kind), span.detail, span.start_ns, span.end_ns)
 
 

@@ -91,9 +91,7 @@ def assemble(curve: Curve, blinded: BlindedKey, sums: Mapping[Query, bytes], beg
 def _multiples(curve: Curve, group: Group, points: Sequence[bytes], scalars: Sequence[int]) -> list[bytes]:
     plain = b"".join((scalar % curve.r).to_bytes(curve.n8r, "little") for scalar in scalars)
     out = native.aligned(sum(map(len, points)))
-    native.library().point_op(
-        curve, group, PointOp.MUL, out, b"".join(points), plain, len(points), native.Call(1, span_capacity=0)
-    )
+    native.library().point_op(curve, group, PointOp.MUL, out, b"".join(points), plain, len(points), native.Call(1))
     return [row.tobytes() for row in out.reshape(len(points), -1)]
 
 
@@ -102,6 +100,6 @@ def add_points(curve: Curve, group: Group, *points: bytes) -> bytes:
     total = points[0]
     for point in points[1:]:
         out = native.aligned(len(total))
-        native.library().point_op(curve, group, PointOp.ADD, out, total, point, 1, native.Call(1, span_capacity=0))
+        native.library().point_op(curve, group, PointOp.ADD, out, total, point, 1, native.Call(1))
         total = out.tobytes()
     return total

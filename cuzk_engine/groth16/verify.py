@@ -148,7 +148,7 @@ class _NativeBackend:
         nbytes = self._library.msm_scratch_bytes(curve, Group.G1, n, threads)
         out = native.aligned(curve.g1_bytes)
         plain = b"".join(scalar.to_bytes(curve.n8r, "little") for scalar in scalars)
-        call = native.Call(threads, span_capacity=0)
+        call = native.Call(threads)
         with self._lock:  # else each worker's thread leaves scratch in a heap of its own
             scratch = self._scratch if self._scratch.size >= nbytes else native.aligned(nbytes)
             self._library.msm(curve, Group.G1, b"".join(points), plain, n, out, scratch, nbytes, call)
@@ -157,12 +157,10 @@ class _NativeBackend:
         return out.tobytes()
 
     def product_is_one(self, g1: Sequence[bytes], g2: Sequence[bytes]) -> bool:
-        return self._library.pairing_check(
-            self._curve, b"".join(g1), b"".join(g2), len(g1), native.Call(1, span_capacity=0)
-        )
+        return self._library.pairing_check(self._curve, b"".join(g1), b"".join(g2), len(g1), native.Call(1))
 
     def _check(self, group: Group, point: bytes) -> bytes:
-        problem = self._library.points_check(self._curve, group, point, 1, True, native.Call(1, span_capacity=0))
+        problem = self._library.points_check(self._curve, group, point, 1, True, native.Call(1))
         if problem is not None:
             raise _BadPointError(self._FAULTS[problem.fault])
         return point

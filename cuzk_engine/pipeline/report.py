@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from cuzk_engine.devices.base import Device
 from cuzk_engine.events import Purpose, Remedy
@@ -87,7 +88,18 @@ class Planned:
 
 
 def planned(work: Work, mode: Mode, device: Device) -> Planned:
-    return Planned(plan_partition(work, mode, device), steady_plan(work, mode, device))
+    """Made once: it is asked for again and again while settings change and while the device proves."""
+    made = _MADE.setdefault(device, {})
+    found = made.get((work, mode))
+    if found is None:
+        if len(made) >= _MOST_MADE:
+            made.clear()
+        found = made[work, mode] = Planned(plan_partition(work, mode, device), steady_plan(work, mode, device))
+    return found
+
+
+_MOST_MADE: Final = 512  # modes of some keys
+_MADE: Final[WeakKeyDictionary[Device, dict[tuple[Work, Mode], Planned]]] = WeakKeyDictionary()
 
 
 def work_of(path: Path | str, checks: CheckedKeys | None = None) -> Work:

@@ -238,7 +238,7 @@ def test_cancelled_before_it_starts(native: NativeLibrary) -> None:
 
 def test_spans_tell_the_phases(native: NativeLibrary) -> None:
     math = CurveMath(BN254, Group.G1)
-    call = Call()
+    call = Call(span_capacity=64)
     run(native, math, bases("bn254", Group.G1).points, encode_scalars([5] * 100), 100, call=call)
     spans = call.spans()
     assert [span.kind for span in spans] == [SpanKind.MSM_DIGITS, SpanKind.MSM_ACCUMULATE, SpanKind.MSM_REDUCE]

@@ -239,7 +239,7 @@ def test_real_proofs(case: Case) -> None:
 def test_cancelled_call_and_spans(curve: Curve) -> None:
     p, q = encode_pairs(curve, [(curve.g1, curve.g2), (opposite(curve, curve.g1), curve.g2)] * 9)
     cancel = ctypes.c_int32(0)
-    call = Call(threads=2, cancel_address=ctypes.addressof(cancel))
+    call = Call(threads=2, cancel_address=ctypes.addressof(cancel), span_capacity=64)
     assert library().pairing_check(curve, p, q, 18, call)
     (span,) = call.spans()
     assert span.kind is SpanKind.PAIRING

@@ -44,7 +44,7 @@ class NativeProof:
         self.spans: dict[str, list[NativeSpan]] = {}
 
     def _timed(self, name: str, function: Any, *arguments: Any) -> None:
-        call = Call(self.threads)
+        call = Call(self.threads, span_capacity=64)
         begin, begin_cpu = time.perf_counter(), time.process_time()
         function(*arguments, call)
         self.seconds[name] = time.perf_counter() - begin
