@@ -1,13 +1,14 @@
 """A device that keeps its memory's books as a GPU does, and computes as the CPU does.
 
 Points and matrices are copied to it, where they stay or travel for a launch; the evaluation takes scratch. What its
-launches take is exactly what `msm_need` and `evaluate_need` say, until their events were waited for where several are
-under way at a time.
+launches take is exactly what `msm_need` and `evaluate_need` say; where several are under way at a time, until their
+events were waited for or the next launch but so many takes their place.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from dataclasses import replace
 
 from cuzk_engine.devices.arena import Capacity
@@ -69,6 +70,7 @@ class Card(CpuDevice):
             parallel_launches=parallel,
         )  # fmt: skip
         self.asked = 0
+        self._under_way = deque()
         self._ledger._ceiling = self._available
         self._ledger.add_reclaimer(self._reclaim_residents, self._idle_residents)
         if context:
@@ -100,14 +102,17 @@ class Card(CpuDevice):
         self._reclaim_residents(1 << 62)
 
     def launch(self, operation, owner, cancel, after=None):
-        done = super().launch(operation, owner, cancel, after)
         if not isinstance(operation, Msm) or self._info.parallel_launches == 1:
-            return done
+            return super().launch(operation, owner, cancel, after)
+        while len(self._under_way) >= self._info.parallel_launches:
+            self._under_way.popleft().free()
+        super().launch(operation, owner, cancel, after)
         n, size = operation.points.shape
         scratch = CpuDevice.msm_need(self, operation.curve, operation.group, n, n, resident=True).scratch
         travelled = 0 if self._key(operation.points) in self.resident else n * size
         travelled = 0 if operation.sent is not None else travelled
-        return UnderWay(HostBuffer.allocate(self._ledger, scratch + travelled, Purpose.MSM, owner))
+        self._under_way.append(HostBuffer.allocate(self._ledger, scratch + travelled, Purpose.MSM, owner))
+        return UnderWay(self._under_way[-1])
 
     def _run(self, operation, owner, call):
         if isinstance(operation, Evaluate):
