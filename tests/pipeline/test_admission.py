@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from cuzk_engine.devices.base import CancelToken, Msm, Owner
+from cuzk_engine.devices.base import CancelToken, Owner
 from cuzk_engine.errors import CancelledError, MemoryPlanError, OutOfDeviceMemoryError
 from cuzk_engine.events import Incident, Kind, Purpose, Span
 from cuzk_engine.keys import KeyCache
@@ -187,10 +187,10 @@ class Failing(Card):
 
     refuse = True
 
-    def launch(self, operation, owner, cancel, after=None):
-        if isinstance(operation, Msm) and self.refuse:
+    def _run_msm(self, operation, owner, call):
+        if self.refuse:
             raise OutOfDeviceMemoryError(self.info.id, Purpose.MSM, 1000, 77, self.info.capacity)
-        return super().launch(operation, owner, cancel, after)
+        super()._run_msm(operation, owner, call)
 
 
 def test_a_failure_of_the_driver_names_the_next_smaller_mode():
