@@ -6,8 +6,9 @@ import threading
 import pytest
 
 from cuzk_engine.devices.base import CancelToken, Owner
+from cuzk_engine.devices.memory import Spare
 from cuzk_engine.errors import CancelledError, MemoryPlanError, OutOfDeviceMemoryError
-from cuzk_engine.events import Incident, Kind, Purpose, Span
+from cuzk_engine.events import Incident, Kind, Span
 from cuzk_engine.keys import KeyCache
 from cuzk_engine.pipeline.modes import Evaluation, PipelineSettings, Prestage, Residency, Work, by_base, modes
 from cuzk_engine.pipeline.plan import plan_partition, steady_plan
@@ -182,20 +183,21 @@ def test_reduced_starts_further_down(reduced):
     assert mode == plans()[reduced][0].mode
 
 
-class Failing(Card):
-    """The driver refuses buckets that the plan had promised."""
+class Refusing(Spare):
+    """The system has no memory for buckets that the plan had promised."""
 
     refuse = True
 
-    def _run_msm(self, operation, owner, call):
+    def take(self, nbytes):
         if self.refuse:
-            raise OutOfDeviceMemoryError(self.info.id, Purpose.MSM, 1000, 77, self.info.capacity)
-        super()._run_msm(operation, owner, call)
+            raise MemoryError
+        return super().take(nbytes)
 
 
 def test_a_failure_of_the_driver_names_the_next_smaller_mode():
     events = []
-    device = Failing(GIB, events.append)
+    device = Card(GIB, events.append)
+    device._scratch = spare = Refusing(GIB)
     device.taken_by_others = 5
     bench = Bench(device=device, events=events)
     seen, settings = [], PipelineSettings()
@@ -208,12 +210,12 @@ def test_a_failure_of_the_driver_names_the_next_smaller_mode():
     assert seen[0] == 0
     assert len(seen) > 3
     incident = next(event for event in events if isinstance(event, Incident))
-    assert (incident.requested > 0, incident.free) == (True, 77)
+    assert (incident.requested > 0, incident.free) == (True, 0)
     picture = incident.picture
     assert (picture.purpose, picture.worker) == ("msm", ME.worker)
     assert {holding.purpose for holding in picture.holdings} >= {"srs", "matrices", "ntt", "witness"}
     assert {holding.purpose for holding in picture.host} == {"witness"}
     assert picture.others == device.others()
-    device.refuse = False
+    spare.refuse = False
     bench.prove(ITEM, PipelineSettings(reduced=seen[1]))
     assert held(bench) == (0, 0)
