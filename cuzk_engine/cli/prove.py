@@ -22,6 +22,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from cuzk_engine.cli.console import OutputError, ProgressLine, say, say_json
+from cuzk_engine.cli.engine import add_options, check_options, connect
 from cuzk_engine.errors import CancelledError, CuzkError, UsageError
 
 if TYPE_CHECKING:
@@ -50,12 +51,13 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
         "--circuit", metavar="CIRCUIT", type=Path, help="constraint system (r1cs or pce) of a bellperson key"
     )
     parser.add_argument("--device", metavar="auto|cpu|cuda:N", default="auto", help="where to prove (auto)")
-    parser.add_argument("--daemon", metavar="ADDR", help="have the engine at ADDR prove, as 127.0.0.1:9820")
+    add_options(parser, "have the engine at ADDR prove, as 127.0.0.1:9820")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
+    check_options(args)
     check_inputs(args)
     check_outputs(args)
     work = _prove_by_daemon if args.daemon is not None else _prove_here
@@ -305,15 +307,15 @@ def _prove_partitions(task: _Task, runner: Runner, cancel: CancelToken, started:
 
 def _prove_by_daemon(task: _Task) -> dict[str, Any]:
     started = time.monotonic_ns()
-    from cuzk_engine.client import DaemonError, EngineClient, JobState
+    from cuzk_engine.client import DaemonError, JobState
 
     args = task.args
-    with EngineClient(args.daemon) as client:
+    with connect(args) as client:
         device = "" if args.device == "auto" else args.device
         job = client.submit(key_path=args.key.absolute(), witness_path=args.witness[0].absolute(), device=device)
         job_id = job.id
         # A call from within a signal handler could wait for a lock that the interrupted code holds.
-        task.when_interrupted(lambda: threading.Thread(target=_cancel_job, args=(args.daemon, job_id)).start())
+        task.when_interrupted(lambda: threading.Thread(target=_cancel_job, args=(args, job_id)).start())
         try:
             with client.watch(job_id) as updates:
                 for job in updates:
@@ -340,11 +342,9 @@ def _prove_by_daemon(task: _Task) -> dict[str, Any]:
     }
 
 
-def _cancel_job(address: str, job_id: str) -> None:
-    from cuzk_engine.client import EngineClient
-
+def _cancel_job(args: argparse.Namespace, job_id: str) -> None:
     # The engine may be gone, or the job done: then nothing is left to cancel.
-    with contextlib.suppress(CuzkError), EngineClient(address) as client:
+    with contextlib.suppress(CuzkError), connect(args) as client:
         client.cancel(job_id)
 
 
