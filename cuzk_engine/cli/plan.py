@@ -6,16 +6,19 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cuzk_engine.cli import configured
 from cuzk_engine.cli.console import say, say_json
-from cuzk_engine.settings import WORKERS_KEY, definition
+from cuzk_engine.settings import PIPELINE_KEYS, WORKERS_KEY, definition
 
 if TYPE_CHECKING:
+    from cuzk_engine.config import Settings
     from cuzk_engine.pipeline.report import Choice, PlanReport
     from cuzk_engine.runner import PipelineSettings
 
     Subparsers = argparse._SubParsersAction[Any]
 
 _SWITCHES: Final = {"on": True, "off": False}
+_CONFIGURED: Final = "as configured"
 
 
 def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
@@ -27,12 +30,11 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
         "the proofs can never fit.",
         allow_abbrev=False,
     )
-    workers = definition(WORKERS_KEY)
     parser.add_argument("key", metavar="KEY.zkey", type=Path)
     parser.add_argument("--device", metavar="auto|cpu|cuda:N", default="auto", help="where to prove (auto)")
     parser.add_argument(
-        "--workers", metavar="N", type=int, default=workers.default, choices=range(1, 9),
-        help=f"workers that share the device, 1 to 8 ({workers.default})",
+        "--workers", metavar="N", type=int, choices=range(1, 9),
+        help=f"workers that share the device, 1 to 8 ({_CONFIGURED})",
     )  # fmt: skip
     for option, key in (
         ("--prestage", "pipeline.prestage"),
@@ -43,12 +45,12 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
         parser.add_argument(
             option,
             choices=setting.choices,
-            default=setting.default,
-            help=f"{setting.title.lower()} ({setting.default})",
+            help=f"{setting.title.lower()} ({_CONFIGURED})",
         )
     parser.add_argument(
-        "--double-buffer", choices=tuple(_SWITCHES), default="on", help="add results while the next batch runs (on)"
+        "--double-buffer", choices=tuple(_SWITCHES), help=f"add results while the next batch runs ({_CONFIGURED})"
     )
+    configured.add_option(parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
 
@@ -59,27 +61,37 @@ def run(args: argparse.Namespace) -> int:
     from cuzk_engine.devices.select import open_device
     from cuzk_engine.pipeline.report import plan_report, work_of
 
-    device = open_device(args.device)
+    settings = configured.load(args)
+    device = open_device(args.device, arena=settings.text("cpu.arena"))
     try:
-        report = plan_report(device, work_of(args.key), settings_of(args), args.workers)
+        workers = args.workers or configured.workers(settings, device.info)
+        report = plan_report(device, work_of(args.key), settings_of(args, settings), workers)
         if args.json:
             say_json({"key": str(args.key), **asdict(report)})
         else:
-            say("\n".join(lines(args.key, report, device.info.capacity_source)))
+            origin = configured.origin(settings, _keys(args))
+            say("\n".join(lines(args.key, report, device.info.capacity_source, origin)))
     finally:
         device.close()
     return 0 if report.fits else 1
 
 
-def settings_of(args: argparse.Namespace) -> PipelineSettings:
-    from cuzk_engine.runner import Evaluation, PipelineSettings, Prestage, Residency
+def settings_of(args: argparse.Namespace, settings: Settings) -> PipelineSettings:
+    """The options, and the configuration's where none are given."""
+    given = dict(zip(PIPELINE_KEYS, (args.prestage, None, args.evaluate, args.residency), strict=True))
+    if args.double_buffer is not None:
+        settings.set("pipeline.double_buffer", _SWITCHES[args.double_buffer], "command line")
+    for key, value in given.items():
+        if value is not None:
+            settings.set(key, value, "command line")
+    return configured.pipeline_settings(settings)
 
-    return PipelineSettings(
-        Prestage(args.prestage), _SWITCHES[args.double_buffer], Evaluation(args.evaluate), Residency(args.residency)
-    )
+
+def _keys(args: argparse.Namespace) -> tuple[str, ...]:
+    return (*PIPELINE_KEYS, *(() if args.workers else (WORKERS_KEY,)), "cpu.arena")
 
 
-def lines(key: Path, report: PlanReport, source: str) -> list[str]:
+def lines(key: Path, report: PlanReport, source: str, origin: str = "") -> list[str]:
     from cuzk_engine.units import format_size
 
     choice = report.choices[report.chosen]
@@ -92,6 +104,8 @@ def lines(key: Path, report: PlanReport, source: str) -> list[str]:
     if report.others:
         rows.append(("other programs", f"{format_size(report.others)} of the device's memory"))
     rows.append(("host memory", f"{format_size(report.host_peak)} of {format_size(report.host_capacity)}"))
+    if origin:
+        rows.append(("settings", origin))
     return [
         f"{key}: {_described(choice)}",
         "",

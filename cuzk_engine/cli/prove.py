@@ -21,13 +21,14 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from cuzk_engine.cli import configured
 from cuzk_engine.cli.console import OutputError, ProgressLine, say, say_json
 from cuzk_engine.cli.engine import add_options, check_options, connect
 from cuzk_engine.errors import CancelledError, CuzkError, UsageError
 
 if TYPE_CHECKING:
     from cuzk_engine.devices.base import CancelToken
-    from cuzk_engine.runner import Runner
+    from cuzk_engine.runner import PipelineSettings, Runner
 
     Subparsers = argparse._SubParsersAction[Any]
 
@@ -52,6 +53,7 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
     )
     parser.add_argument("--device", metavar="auto|cpu|cuda:N", default="auto", help="where to prove (auto)")
     add_options(parser, "have the engine at ADDR prove, as 127.0.0.1:9820")
+    configured.add_option(parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
 
@@ -243,12 +245,14 @@ def _prove_here(task: _Task) -> dict[str, Any]:
     cancel = CancelToken()
     task.when_interrupted(cancel.set)
     args = task.args
-    device = open_device(args.device, compiling=task.compiling)
+    settings = configured.load(args)
+    wanted = configured.pipeline_settings(settings)
+    device = open_device(args.device, arena=settings.text("cpu.arena"), compiling=task.compiling)
     try:
         runner = Runner(device, KeyCache())
         if args.circuit is not None:
-            return _prove_partitions(task, runner, cancel, started)
-        outcome = runner.prove(args.key, args.witness[0], Owner(), progress=task.report, cancel=cancel)
+            return _prove_partitions(task, runner, wanted, cancel, started)
+        outcome = runner.prove(args.key, args.witness[0], Owner(), wanted, task.report, cancel)
         task.deliver(outcome.proof.to_json(), outcome.public.to_json())
         return {
             "proof": str(args.proof),
@@ -266,7 +270,9 @@ def _prove_here(task: _Task) -> dict[str, Any]:
         device.close()
 
 
-def _prove_partitions(task: _Task, runner: Runner, cancel: CancelToken, started: int) -> dict[str, Any]:
+def _prove_partitions(
+    task: _Task, runner: Runner, settings: PipelineSettings, cancel: CancelToken, started: int
+) -> dict[str, Any]:
     """One proof a witness, with a bellperson key."""
     from cuzk_engine.devices.base import Owner
     from cuzk_engine.formats.compressed_proof import encode_proofs
@@ -282,7 +288,7 @@ def _prove_partitions(task: _Task, runner: Runner, cancel: CancelToken, started:
 
     for number, witness in enumerate(args.witness):
         owner = Owner(partition=number)
-        outcomes.append(runner.prove(args.key, witness, owner, progress=progress, cancel=cancel, circuit=args.circuit))
+        outcomes.append(runner.prove(args.key, witness, owner, settings, progress, cancel, args.circuit))
     publics = [outcome.public for outcome in outcomes]
     public_json = publics[0].to_json() if total == 1 else public_lists_json(publics)
     task.deliver(encode_proofs([outcome.proof for outcome in outcomes]), public_json)
