@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[Any]
 
 _SWITCHES: Final = {"on": True, "off": False}
+_MIB: Final = 1 << 20
 _CONFIGURED: Final = "as configured"
 
 
@@ -113,7 +114,27 @@ def lines(key: Path, report: PlanReport, source: str, origin: str = "") -> list[
         "",
         *(f"  {name:<15}  {text}" for name, text in rows),
         *_choices(report),
+        *_next_step(report),
     ]
+
+
+def _next_step(report: PlanReport) -> list[str]:
+    """What would let the proofs run, where nothing that the engine may give up does."""
+    if report.fits:
+        return []
+    found = []
+    if report.peak > report.free:
+        least = f"{-(-report.peak // _MIB)}MiB"
+        advice = (
+            f"set cpu.arena (or CUZK_CPU_ARENA) to {least} or more"
+            if report.device == "cpu"
+            else f"free {least} of {report.device}'s memory, or choose a device that has as much"
+        )
+        found.append(f"Nothing more can be given up: {advice}.")
+    needed = report.host_peak // report.workers
+    if needed > report.host_capacity:
+        found.append(f"The host needs {-(-needed // _MIB)}MiB: raise memory.total_budget, or use a larger machine.")
+    return ["", *found]
 
 
 def _verdict(fits: bool) -> str:
@@ -159,7 +180,7 @@ def _choices(report: PlanReport) -> list[str]:
     shown: list[tuple[int, Choice]] = []
     for index, choice in enumerate(report.choices):
         is_news = not shown or (shown[-1][1].peak, shown[-1][1].total) != (choice.peak, choice.total)
-        if is_news or index == report.chosen:
+        if is_news or index == report.chosen % len(report.choices):
             shown.append((index, choice))
     if len(shown) < 2:
         return []

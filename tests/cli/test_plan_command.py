@@ -103,6 +103,15 @@ def test_what_can_never_fit(capsys, monkeypatch):
     assert "at the peak: does not fit" in out
     assert "→" not in out
     assert plan(capsys, "--json")[0] == 1
+    rows = out.splitlines()
+    tried = rows[rows.index("Tried in this order when memory is short:") + 2 :]
+    assert "pre-staging off" in rows[0]
+    assert [row.split("  ")[-1] for row in tried[:3]] == [
+        "as asked for (does not fit)", "pre-staging locked (does not fit)", "pre-staging off (does not fit)",
+    ]  # fmt: skip
+    least = rows[-1].removeprefix("Nothing more can be given up: set cpu.arena (or CUZK_CPU_ARENA) to ").split()[0]
+    monkeypatch.setenv("CUZK_CPU_ARENA", least)
+    assert plan(capsys)[0] == 0
 
 
 @pytest.mark.parametrize(
