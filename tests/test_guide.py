@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from cuzk_engine.events import Cause
 from cuzk_engine.settings import TABLE
+from cuzk_gui.models import causes
 
 ROOT = Path(__file__).parents[1]
 GUIDE = ROOT / "docs" / "guide.md"
@@ -46,6 +48,12 @@ def test_anchors_lead_somewhere():
     text = GUIDE.read_text(encoding="utf-8")
     heads = {re.sub(r"[^a-z0-9 -]", "", h.lower()).replace(" ", "-") for h in re.findall(r"^#+ (.+)$", text, re.M)}
     assert set(re.findall(r"\]\(#([^)]+)\)", text)) <= heads
+
+
+def test_causes_are_called_as_in_the_window():
+    text = (GUIDE.parent / "diagnosis.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `([a-z-]+)` \| ([a-z -]+) \|$", text, flags=re.MULTILINE))
+    assert rows == {str(cause): causes.name(cause) for cause in Cause}
 
 
 def test_pictures_are_small():

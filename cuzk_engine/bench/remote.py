@@ -25,15 +25,15 @@ _LABEL: Final = "bench"
 
 
 class RemoteEngine:
-    """Has the engine at ``address`` prove. A context manager: leaving it cancels its jobs that still run and puts the
-    settings back, whatever happened."""
+    """Has ``client``'s engine prove, and closes it. A context manager: leaving it cancels its jobs that still run and
+    puts the settings back, whatever happened."""
 
-    def __init__(self, key: Path, witness: Path, device: str, address: str, interruption: Interruption) -> None:
+    def __init__(self, key: Path, witness: Path, device: str, client: EngineClient, interruption: Interruption) -> None:
         self._key, self._witness = key.absolute(), witness.absolute()
         self._device = "" if device == "auto" else device
         self._interruption = interruption
-        self._client = EngineClient(address)
-        self._is_local = parse_address(address).is_local
+        self._client = client
+        self._is_local = parse_address(client.address).is_here
         try:
             self._identity = self._client.identify()
         except BaseException:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cuzk_engine.cli.console import ProgressLine, say, say_json
+from cuzk_engine.cli.engine import add_options, check_options, connect
 from cuzk_engine.errors import UsageError
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
     parser.add_argument("--warm-up", metavar="COUNT", type=_warm_up, help="proofs a variation before the counted ones")
     parser.add_argument("--curve", metavar="bn254|bls12_381", default="bn254", help="of a profile (bn254)")
     parser.add_argument("--device", metavar="auto|cpu|cuda:N", default="auto", help="where to prove (auto)")
-    parser.add_argument("--daemon", metavar="ADDR", help="have the engine at ADDR (127.0.0.1:9820) prove")
+    add_options(parser, "have the engine at ADDR (127.0.0.1:9820) prove")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--plot", metavar="FILE.png", type=Path, help="draw the figures, too")
     return parser
@@ -65,6 +66,7 @@ def run(args: argparse.Namespace) -> int:
     from cuzk_engine.bench.variations import parse_variations
     from cuzk_engine.errors import CuzkError
 
+    check_options(args)
     variations = parse_variations(args.vary)
     warm_up = args.concurrency if args.warm_up is None else args.warm_up
     load = Load(args.count, min(args.concurrency, args.count), warm_up)
@@ -140,7 +142,7 @@ def _engine(
     if args.daemon is not None:
         from cuzk_engine.bench.remote import RemoteEngine
 
-        return RemoteEngine(key, witness, args.device, args.daemon, interruption)
+        return RemoteEngine(key, witness, args.device, connect(args), interruption)
     from cuzk_engine.bench.local import LocalEngine
 
     return LocalEngine(key, witness, args.device, interruption)

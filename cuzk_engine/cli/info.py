@@ -6,12 +6,14 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cuzk_engine.cli import configured
 from cuzk_engine.cli.console import say, say_json
 
 if TYPE_CHECKING:
     from cuzk_engine.client.recording import Recording
     from cuzk_engine.devices.base import Device
     from cuzk_engine.formats.identify import FileDescription
+    from cuzk_engine.runner import PipelineSettings
 
     Subparsers = argparse._SubParsersAction[Any]
 
@@ -24,6 +26,7 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("file", metavar="FILE", type=Path)
+    configured.add_option(parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
 
@@ -38,9 +41,11 @@ def run(args: argparse.Namespace) -> int:
     if description.kind in (FileKind.ZKEY, FileKind.PARAMS):
         from cuzk_engine.devices.select import open_device
 
-        device = open_device()
+        settings = configured.load(args)
+        device = open_device(arena=settings.text("cpu.arena"))
         try:
-            memory = estimate(args.file, device, bellperson=description.kind is FileKind.PARAMS)
+            wanted = configured.pipeline_settings(settings)
+            memory = estimate(args.file, device, wanted, bellperson=description.kind is FileKind.PARAMS)
         finally:
             device.close()
     if args.json:
@@ -99,7 +104,9 @@ def recording_facts(recording: Recording) -> dict[str, Any]:
     }
 
 
-def estimate(key: Path, device: Device, *, bellperson: bool = False) -> dict[str, Any]:
+def estimate(
+    key: Path, device: Device, settings: PipelineSettings | None = None, *, bellperson: bool = False
+) -> dict[str, Any]:
     """Bytes that one proof with the key takes: on the device at its peak, and of the host beside it, without the
     constraint system that a bellperson key needs."""
     from cuzk_engine.formats.params import Params
@@ -110,7 +117,7 @@ def estimate(key: Path, device: Device, *, bellperson: bool = False) -> dict[str
 
     opened = Params.open(key) if bellperson else ZKey.open(key)
     sizes = ParamsSizes.of_key(opened) if isinstance(opened, Params) else CircuitSizes.of(opened)
-    plan = plan_for(device, sizes, PipelineSettings())
+    plan = plan_for(device, sizes, settings or PipelineSettings())
     info = device.info
     return {
         "device": info.id,

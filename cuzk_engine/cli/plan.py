@@ -6,16 +6,20 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cuzk_engine.cli import configured
 from cuzk_engine.cli.console import say, say_json
-from cuzk_engine.settings import WORKERS_KEY, definition
+from cuzk_engine.settings import PIPELINE_KEYS, WORKERS_KEY, definition
 
 if TYPE_CHECKING:
+    from cuzk_engine.config import Settings
     from cuzk_engine.pipeline.report import Choice, PlanReport
     from cuzk_engine.runner import PipelineSettings
 
     Subparsers = argparse._SubParsersAction[Any]
 
 _SWITCHES: Final = {"on": True, "off": False}
+_MIB: Final = 1 << 20
+_CONFIGURED: Final = "as configured"
 
 
 def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
@@ -27,12 +31,11 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
         "the proofs can never fit.",
         allow_abbrev=False,
     )
-    workers = definition(WORKERS_KEY)
     parser.add_argument("key", metavar="KEY.zkey", type=Path)
     parser.add_argument("--device", metavar="auto|cpu|cuda:N", default="auto", help="where to prove (auto)")
     parser.add_argument(
-        "--workers", metavar="N", type=int, default=workers.default, choices=range(1, 9),
-        help=f"workers that share the device, 1 to 8 ({workers.default})",
+        "--workers", metavar="N", type=int, choices=range(1, 9),
+        help=f"workers that share the device, 1 to 8 ({_CONFIGURED})",
     )  # fmt: skip
     for option, key in (
         ("--prestage", "pipeline.prestage"),
@@ -43,12 +46,12 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
         parser.add_argument(
             option,
             choices=setting.choices,
-            default=setting.default,
-            help=f"{setting.title.lower()} ({setting.default})",
+            help=f"{setting.title.lower()} ({_CONFIGURED})",
         )
     parser.add_argument(
-        "--double-buffer", choices=tuple(_SWITCHES), default="on", help="add results while the next batch runs (on)"
+        "--double-buffer", choices=tuple(_SWITCHES), help=f"add results while the next batch runs ({_CONFIGURED})"
     )
+    configured.add_option(parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
 
@@ -59,27 +62,37 @@ def run(args: argparse.Namespace) -> int:
     from cuzk_engine.devices.select import open_device
     from cuzk_engine.pipeline.report import plan_report, work_of
 
-    device = open_device(args.device)
+    settings = configured.load(args)
+    device = open_device(args.device, arena=settings.text("cpu.arena"))
     try:
-        report = plan_report(device, work_of(args.key), settings_of(args), args.workers)
+        workers = args.workers or configured.workers(settings, device.info)
+        report = plan_report(device, work_of(args.key), settings_of(args, settings), workers)
         if args.json:
             say_json({"key": str(args.key), **asdict(report)})
         else:
-            say("\n".join(lines(args.key, report, device.info.capacity_source)))
+            origin = configured.origin(settings, _keys(args))
+            say("\n".join(lines(args.key, report, device.info.capacity_source, origin)))
     finally:
         device.close()
     return 0 if report.fits else 1
 
 
-def settings_of(args: argparse.Namespace) -> PipelineSettings:
-    from cuzk_engine.runner import Evaluation, PipelineSettings, Prestage, Residency
+def settings_of(args: argparse.Namespace, settings: Settings) -> PipelineSettings:
+    """The options, and the configuration's where none are given."""
+    given = dict(zip(PIPELINE_KEYS, (args.prestage, None, args.evaluate, args.residency), strict=True))
+    if args.double_buffer is not None:
+        settings.set("pipeline.double_buffer", _SWITCHES[args.double_buffer], "command line")
+    for key, value in given.items():
+        if value is not None:
+            settings.set(key, value, "command line")
+    return configured.pipeline_settings(settings)
 
-    return PipelineSettings(
-        Prestage(args.prestage), _SWITCHES[args.double_buffer], Evaluation(args.evaluate), Residency(args.residency)
-    )
+
+def _keys(args: argparse.Namespace) -> tuple[str, ...]:
+    return (*PIPELINE_KEYS, *(() if args.workers else (WORKERS_KEY,)), "cpu.arena")
 
 
-def lines(key: Path, report: PlanReport, source: str) -> list[str]:
+def lines(key: Path, report: PlanReport, source: str, origin: str = "") -> list[str]:
     from cuzk_engine.units import format_size
 
     choice = report.choices[report.chosen]
@@ -92,6 +105,8 @@ def lines(key: Path, report: PlanReport, source: str) -> list[str]:
     if report.others:
         rows.append(("other programs", f"{format_size(report.others)} of the device's memory"))
     rows.append(("host memory", f"{format_size(report.host_peak)} of {format_size(report.host_capacity)}"))
+    if origin:
+        rows.append(("settings", origin))
     return [
         f"{key}: {_described(choice)}",
         "",
@@ -99,7 +114,27 @@ def lines(key: Path, report: PlanReport, source: str) -> list[str]:
         "",
         *(f"  {name:<15}  {text}" for name, text in rows),
         *_choices(report),
+        *_next_step(report),
     ]
+
+
+def _next_step(report: PlanReport) -> list[str]:
+    """What would let the proofs run, where nothing that the engine may give up does."""
+    if report.fits:
+        return []
+    found = []
+    if report.peak > report.free:
+        least = f"{-(-report.peak // _MIB)}MiB"
+        advice = (
+            f"set cpu.arena (or CUZK_CPU_ARENA) to {least} or more"
+            if report.device == "cpu"
+            else f"free {least} of {report.device}'s memory, or choose a device that has as much"
+        )
+        found.append(f"Nothing more can be given up: {advice}.")
+    needed = report.host_peak // report.workers
+    if needed > report.host_capacity:
+        found.append(f"The host needs {-(-needed // _MIB)}MiB: raise memory.total_budget, or use a larger machine.")
+    return ["", *found]
 
 
 def _verdict(fits: bool) -> str:
@@ -145,7 +180,7 @@ def _choices(report: PlanReport) -> list[str]:
     shown: list[tuple[int, Choice]] = []
     for index, choice in enumerate(report.choices):
         is_news = not shown or (shown[-1][1].peak, shown[-1][1].total) != (choice.peak, choice.total)
-        if is_news or index == report.chosen:
+        if is_news or index == report.chosen % len(report.choices):
             shown.append((index, choice))
     if len(shown) < 2:
         return []

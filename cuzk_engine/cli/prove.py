@@ -21,13 +21,15 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from cuzk_engine.cli import configured
 from cuzk_engine.cli.console import OutputError, ProgressLine, say, say_json
+from cuzk_engine.cli.engine import add_options, check_options, connect
 from cuzk_engine.errors import CancelledError, CuzkError, UsageError
 from cuzk_engine.paths import why_not_writable
 
 if TYPE_CHECKING:
     from cuzk_engine.devices.base import CancelToken
-    from cuzk_engine.runner import Runner
+    from cuzk_engine.runner import PipelineSettings, Runner
 
     Subparsers = argparse._SubParsersAction[Any]
 
@@ -51,12 +53,14 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
         "--circuit", metavar="CIRCUIT", type=Path, help="constraint system (r1cs or pce) of a bellperson key"
     )
     parser.add_argument("--device", metavar="auto|cpu|cuda:N", default="auto", help="where to prove (auto)")
-    parser.add_argument("--daemon", metavar="ADDR", help="have the engine at ADDR prove, as 127.0.0.1:9820")
+    add_options(parser, "have the engine at ADDR prove, as 127.0.0.1:9820")
+    configured.add_option(parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
+    check_options(args)
     check_inputs(args)
     check_outputs(args)
     work = _prove_by_daemon if args.daemon is not None else _prove_here
@@ -243,12 +247,14 @@ def _prove_here(task: _Task) -> dict[str, Any]:
     cancel = CancelToken()
     task.when_interrupted(cancel.set)
     args = task.args
-    device = open_device(args.device, compiling=task.compiling)
+    settings = configured.load(args)
+    wanted = configured.pipeline_settings(settings)
+    device = open_device(args.device, arena=settings.text("cpu.arena"), compiling=task.compiling)
     try:
         runner = Runner(device, KeyCache())
         if args.circuit is not None:
-            return _prove_partitions(task, runner, cancel, started)
-        outcome = runner.prove(args.key, args.witness[0], Owner(), progress=task.report, cancel=cancel)
+            return _prove_partitions(task, runner, wanted, cancel, started)
+        outcome = runner.prove(args.key, args.witness[0], Owner(), wanted, task.report, cancel)
         task.deliver(outcome.proof.to_json(), outcome.public.to_json())
         return {
             "proof": str(args.proof),
@@ -266,7 +272,9 @@ def _prove_here(task: _Task) -> dict[str, Any]:
         device.close()
 
 
-def _prove_partitions(task: _Task, runner: Runner, cancel: CancelToken, started: int) -> dict[str, Any]:
+def _prove_partitions(
+    task: _Task, runner: Runner, settings: PipelineSettings, cancel: CancelToken, started: int
+) -> dict[str, Any]:
     """One proof a witness, with a bellperson key."""
     from cuzk_engine.devices.base import Owner
     from cuzk_engine.formats.compressed_proof import encode_proofs
@@ -282,7 +290,7 @@ def _prove_partitions(task: _Task, runner: Runner, cancel: CancelToken, started:
 
     for number, witness in enumerate(args.witness):
         owner = Owner(partition=number)
-        outcomes.append(runner.prove(args.key, witness, owner, progress=progress, cancel=cancel, circuit=args.circuit))
+        outcomes.append(runner.prove(args.key, witness, owner, settings, progress, cancel, args.circuit))
     publics = [outcome.public for outcome in outcomes]
     public_json = publics[0].to_json() if total == 1 else public_lists_json(publics)
     task.deliver(encode_proofs([outcome.proof for outcome in outcomes]), public_json)
@@ -307,15 +315,15 @@ def _prove_partitions(task: _Task, runner: Runner, cancel: CancelToken, started:
 
 def _prove_by_daemon(task: _Task) -> dict[str, Any]:
     started = time.monotonic_ns()
-    from cuzk_engine.client import DaemonError, EngineClient, JobState
+    from cuzk_engine.client import DaemonError, JobState
 
     args = task.args
-    with EngineClient(args.daemon) as client:
+    with connect(args) as client:
         device = "" if args.device == "auto" else args.device
         job = client.submit(key_path=args.key.absolute(), witness_path=args.witness[0].absolute(), device=device)
         job_id = job.id
         # A call from within a signal handler could wait for a lock that the interrupted code holds.
-        task.when_interrupted(lambda: threading.Thread(target=_cancel_job, args=(args.daemon, job_id)).start())
+        task.when_interrupted(lambda: threading.Thread(target=_cancel_job, args=(args, job_id)).start())
         try:
             with client.watch(job_id) as updates:
                 for job in updates:
@@ -342,11 +350,9 @@ def _prove_by_daemon(task: _Task) -> dict[str, Any]:
     }
 
 
-def _cancel_job(address: str, job_id: str) -> None:
-    from cuzk_engine.client import EngineClient
-
+def _cancel_job(args: argparse.Namespace, job_id: str) -> None:
     # The engine may be gone, or the job done: then nothing is left to cancel.
-    with contextlib.suppress(CuzkError), EngineClient(address) as client:
+    with contextlib.suppress(CuzkError), connect(args) as client:
         client.cancel(job_id)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cuzk_engine.cli.console import say, say_json
+from cuzk_engine.cli.engine import add_options, connect
 
 if TYPE_CHECKING:
     from cuzk_engine.client import EngineClient
@@ -30,7 +31,7 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("file", metavar="FILE", type=Path)
-    parser.add_argument("--daemon", metavar="ADDR", help="the engine's address (127.0.0.1:9820)")
+    add_options(parser, "the engine's address (that of your own one)")
     parser.add_argument("--seconds", metavar="N", type=_seconds, help="end after so many seconds")
     parser.add_argument(
         "--history", metavar="DURATION", default=_DEFAULT_HISTORY, help=f"begin so far in the past ({_DEFAULT_HISTORY})"
@@ -47,14 +48,12 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     from cuzk_engine.cli.signals import terminable
-    from cuzk_engine.client import DEFAULT_ADDRESS, EngineClient
     from cuzk_engine.recording.writer import RecordingWriter
 
     history, limit = _duration("--history", args.history), _size("--limit", args.limit)
-    address = args.daemon or DEFAULT_ADDRESS
-    with terminable(), EngineClient(address) as client:
+    with terminable(), connect(args) as client:
         client.identify()  # says in one line when nobody answers, before a file is made
-        writer = RecordingWriter(args.file, limit=limit, address=address)
+        writer = RecordingWriter(args.file, limit=limit, address=client.address)
         started = time.monotonic()
         end = "interrupted"
         try:

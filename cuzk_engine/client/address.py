@@ -32,6 +32,25 @@ class Address:
         return f"unix:{self.path}" if self.path else str(self)
 
     @property
+    def dialled(self) -> Address:
+        """Where to connect: an address that stands for all of a machine's own is reached by loopback."""
+        if not self.is_wildcard:
+            return self
+        return Address("::1" if ":" in self.host else "127.0.0.1", self.port)
+
+    @property
+    def is_wildcard(self) -> bool:
+        try:
+            return not self.path and ipaddress.ip_address(self.host).is_unspecified
+        except ValueError:
+            return False
+
+    @property
+    def is_here(self) -> bool:
+        """It leads to this machine, whoever else may reach it."""
+        return self.is_local or self.is_wildcard
+
+    @property
     def is_local(self) -> bool:
         """Only this machine can reach it: a unix socket or a loopback address. A name other than localhost is not
         trusted to be one.

@@ -68,12 +68,15 @@ class EngineClient:
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.enable_http_proxy", 0),
         ]
+        name = _name_to_verify(certificate, parsed) if certificate else None
+        if name is not None:
+            options.append(("grpc.ssl_target_name_override", name))  # type: ignore[arg-type]
         if parsed.path:
             options.append(("grpc.default_authority", "localhost"))  # type: ignore[arg-type]
         self._channel: Final[grpc.Channel] = (
-            grpc.secure_channel(parsed.target, grpc.ssl_channel_credentials(certificate), options)
+            grpc.secure_channel(parsed.dialled.target, grpc.ssl_channel_credentials(certificate), options)
             if certificate
-            else grpc.insecure_channel(parsed.target, options)
+            else grpc.insecure_channel(parsed.dialled.target, options)
         )
         self._circuits: Final = rpc.CircuitsStub(self._channel)
         self._jobs: Final = rpc.JobsStub(self._channel)
@@ -347,6 +350,11 @@ def _explained(error: grpc.RpcError, address: Address) -> CuzkError:
     if code is grpc.StatusCode.UNAVAILABLE:
         if "http1" in details.lower() or "http2" in details.lower() or "HTTP/2" in details:
             return DaemonError(f"the program at {address} is not a proving engine: it does not speak gRPC")
+        if "closed" in details and _speaks_tls(address):
+            return DaemonError(
+                f"the engine at {address} asks for TLS and a token: give --cert and --token, or set daemon.tls_cert "
+                "and daemon.token_file where it is your own"
+            )
         if "SSL" in details or "TLS" in details or "handshake" in details.lower():
             return DaemonError(f"the engine at {address} was not reached: TLS handshake failed; check daemon.tls_cert")
         return DaemonError(f"no engine answers at {address}: start it (`cuzk daemon start`), or check the address")
@@ -361,6 +369,18 @@ def _explained(error: grpc.RpcError, address: Address) -> CuzkError:
     if code is grpc.StatusCode.UNKNOWN:
         return DaemonError(f"the engine at {address} failed: {details}")
     return CuzkError(details)
+
+
+def _name_to_verify(certificate: bytes, address: Address) -> str | None:
+    from cuzk_engine.client.tls import name_to_verify
+
+    return name_to_verify(certificate, address.dialled)
+
+
+def _speaks_tls(address: Address) -> bool:
+    from cuzk_engine.client.tls import is_spoken
+
+    return is_spoken(address.dialled)
 
 
 def _submit_request(

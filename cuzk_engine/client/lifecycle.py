@@ -21,7 +21,7 @@ from cuzk_engine import config as configuration
 from cuzk_engine import paths
 from cuzk_engine.build import build_id
 from cuzk_engine.client.address import Address, parse_address
-from cuzk_engine.client.api import EngineClient
+from cuzk_engine.client.connecting import own_client, settings_of
 from cuzk_engine.client.instance import (
     Instance,
     has_lock_open,
@@ -34,7 +34,7 @@ from cuzk_engine.client.instance import (
     taken_message,
 )
 from cuzk_engine.client.types import DaemonStatus, EngineIdentity, ProcessState
-from cuzk_engine.errors import CuzkError, DaemonError, SettingError
+from cuzk_engine.errors import CuzkError, DaemonError
 
 _STATES: Final = {
     "starting": ProcessState.STARTING,
@@ -136,7 +136,7 @@ def stop_daemon(
         raise DaemonError(f"the engine at {target} does not say its process id, so it cannot be stopped from here")
     waited = _END_TIME
     try:
-        with _client(target, config) as client:
+        with own_client(target, settings_of(config)) as client:
             client.shutdown(drain=True, timeout=drain_timeout)
             waited += drain_timeout
     except CuzkError:
@@ -192,37 +192,11 @@ def _configured(config: str | Path | None) -> str:
     return configuration.load(config).text("daemon.listen")
 
 
-def _settings(config: str | Path | None) -> configuration.Settings:
-    """A file that was broken since the engine started does not keep anybody from seeing and ending it."""
-    try:
-        return configuration.load(config)
-    except SettingError:
-        if read_lock().held:
-            return configuration.Settings()
-        raise
-
-
-def _client(target: Address, config: str | Path | None) -> EngineClient:
-    """With the certificate and the token of the configuration, where TLS is set up."""
-    settings = _settings(config)
-    certificate, token = (os.path.expanduser(settings.text(f"daemon.{key}")) for key in ("tls_cert", "token_file"))
-    if target.path or not certificate:
-        return EngineClient(str(target))
-    try:
-        return EngineClient(
-            str(target),
-            certificate=Path(certificate).read_bytes(),
-            token=Path(token).read_text(encoding="utf-8").strip() if token else None,
-        )
-    except (OSError, UnicodeDecodeError) as error:
-        raise DaemonError(f"daemon.tls_cert or daemon.token_file cannot be read: {error}") from error
-
-
 def _identify(target: Address, config: str | Path | None) -> tuple[EngineIdentity | None, DaemonError | None]:
     """Who answers, or the fault of something that answers but is no engine."""
     if not target.path and not is_taken(target) and target.is_local:
         return None, None  # saves a connection attempt and its wait
-    with _client(target, config) as client:
+    with own_client(target, settings_of(config)) as client:
         try:
             return client.identify(_ANSWER_TIME), None
         except DaemonError as error:

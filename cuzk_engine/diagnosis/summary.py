@@ -58,8 +58,17 @@ class Summary:
     @property
     def busy_share_with_work(self) -> float:
         """Of the time in which there was something to prove."""
-        window = self.shares.window - self.idleness.by_cause().get(Cause.QUEUE_EMPTY, 0)
-        return self.shares.busy / window if window else 0.0
+        return self.shares.busy / self.work_ns if self.work_ns else 0.0
+
+    @property
+    def work_ns(self) -> int:
+        """The time in which there was something to prove."""
+        return self.shares.window - self.idleness.by_cause().get(Cause.QUEUE_EMPTY, 0)
+
+    @property
+    def partition_ns(self) -> float | None:
+        """Time with work for each partition: what was recorded before and after the work is no part of it."""
+        return self.work_ns / self.partitions[WHOLE].count if self.partitions else None
 
     def idle_by_cause(self) -> dict[str, float]:
         """Shares of the stretch, most first; ``short``: stretches below the threshold."""
@@ -140,6 +149,7 @@ def document(summary: Summary) -> dict[str, Any]:
         "seconds": times.window / 1e9,
         "busy": summary.busy_share,
         "busy_with_work": summary.busy_share_with_work,
+        "partition_seconds": None if summary.partition_ns is None else summary.partition_ns / 1e9,
         "busy_seconds": times.busy / 1e9,
         "idle_seconds": times.idle / 1e9,
         "copying_seconds": times.copying / 1e9,

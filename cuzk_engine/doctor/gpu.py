@@ -126,7 +126,7 @@ def monitoring(cards: Cards) -> Check:
 
 def cupy(cards: Cards) -> Check:
     extra = "cuda13" if cards.cuda >= 13 else "cuda12"
-    advice = f"pip install 'cuzk[{extra}]'"
+    advice = probe.install(extra)
     found = {name: version for name in _CUPY_PACKAGES if (version := _version(name))}
     if len(found) > 1:
         words = " and ".join(f"{name} {version}" for name, version in found.items())
@@ -134,7 +134,7 @@ def cupy(cards: Cards) -> Check:
     if util.find_spec("cupy") is None:
         if cards.present:
             return warning("cupy", f"not installed: the cards cannot be used, {_CPU_ONLY}", advice)
-        return ok("cupy", f"not installed; with a GPU it comes with {advice}")
+        return ok("cupy", f"not installed; with a GPU: {probe.install('cuda13')} (driver 580 or newer; 525: cuda12)")
     name, version = next(iter(found.items()), ("cupy", "of unknown version"))
     if name == "cupy-cuda13x" and 0 < cards.cuda < 13:
         return problem("cupy", f"{name} {version}, but the driver knows CUDA {cards.cuda} only", advice)

@@ -36,6 +36,15 @@ def test_a_key_that_does_not_fit_here(cuzk, monkeypatch):
     assert "does not fit into 1 MiB (CUZK_CPU_ARENA)" in result.out
 
 
+def test_the_configuration_counts(cuzk, tmp_path):
+    path = tmp_path / "cuzk.toml"
+    path.write_text('[cpu]\narena = "1MiB"\n[pipeline]\nprestage = "off"\n')
+    key = case("bn128", "merkle10").path("circuit.zkey")
+    assert "does not fit into 1 MiB (cpu.arena)" in cuzk("info", key, "--config", path).out
+    path.write_text('[cpu]\narena = "lots"\n')
+    assert "cpu.arena is 'lots'" in cuzk("info", key, "--config", path).error
+
+
 @pytest.mark.parametrize(
     ("file", "kind"),
     [

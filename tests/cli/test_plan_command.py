@@ -68,6 +68,23 @@ def test_options_change_the_plan(capsys):
     assert {choice["settings"]["srs.residency"] for choice in modes} == {"device"}
 
 
+def test_the_configuration_counts(capsys, tmp_path, monkeypatch):
+    path = tmp_path / "cuzk.toml"
+    path.write_text(
+        '[cpu]\narena = "100MiB"\n[pipeline]\nprestage = "off"\n[devices."cpu"]\nworkers = 3\n'
+        "[gpus]\ngpu_workers_per_device = 4\n"
+    )
+    found = json.loads(plan(capsys, "--json", "--config", str(path))[1])
+    assert (found["capacity"], found["workers"]) == (100 << 20, 3)
+    assert found["choices"][found["chosen"]]["settings"]["pipeline.prestage"] == "off"
+    other = json.loads(plan(capsys, "--json", "--config", str(path), "--workers", "1", "--prestage", "locked")[1])
+    assert other["workers"] == 1
+    assert other["choices"][other["chosen"]]["settings"]["pipeline.prestage"] == "locked"
+    monkeypatch.setenv("CUZK_CONFIG", str(path))
+    lines = plan(capsys, "--prestage", "locked")[1].splitlines()
+    assert f"  settings         gpus.gpu_workers_per_device, cpu.arena from {path}" in lines
+
+
 def test_what_is_given_up(capsys, monkeypatch):
     peak = json.loads(plan(capsys, "--json", "--workers", "1")[1])["peak"]
     monkeypatch.setenv("CUZK_CPU_ARENA", f"{peak + 1024}B")
@@ -86,6 +103,15 @@ def test_what_can_never_fit(capsys, monkeypatch):
     assert "at the peak: does not fit" in out
     assert "→" not in out
     assert plan(capsys, "--json")[0] == 1
+    rows = out.splitlines()
+    tried = rows[rows.index("Tried in this order when memory is short:") + 2 :]
+    assert "pre-staging off" in rows[0]
+    assert [row.split("  ")[-1] for row in tried[:3]] == [
+        "as asked for (does not fit)", "pre-staging locked (does not fit)", "pre-staging off (does not fit)",
+    ]  # fmt: skip
+    least = rows[-1].removeprefix("Nothing more can be given up: set cpu.arena (or CUZK_CPU_ARENA) to ").split()[0]
+    monkeypatch.setenv("CUZK_CPU_ARENA", least)
+    assert plan(capsys)[0] == 0
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from cuzk_engine.formats import atomic
 from cuzk_engine.formats.proof import Proof, PublicSignals, VerificationKey
 from cuzk_engine.formats.wtns import Witness
 from cuzk_engine.groth16.verify import verify
+from cuzk_engine.runner import PipelineSettings, Prestage, Runner
 from tests.formats.builders import Parts, put, section_headers, wtns
 from tests.support.cases import BROKEN, CASES, TINY_CASES, case
 
@@ -179,7 +180,24 @@ def test_memory_that_is_too_small(cuzk, outputs, monkeypatch):
     error = refused(cuzk, outputs, item.path("circuit.zkey"), item.path("witness.wtns"))
     assert "the device has 2,097,152; raise cpu.arena (or CUZK_CPU_ARENA)" in error
     monkeypatch.setenv("CUZK_CPU_ARENA", "2 gigabytes")
-    assert 'CUZK_CPU_ARENA is "2 gigabytes"' in refused(cuzk, outputs, *GOOD)
+    assert "CUZK_CPU_ARENA in the environment: cpu.arena is '2 gigabytes'" in refused(cuzk, outputs, *GOOD)
+
+
+def test_the_configuration_counts(cuzk, outputs, tmp_path, monkeypatch):
+    path = tmp_path / "cuzk.toml"
+    path.write_text('[cpu]\narena = "1MiB"\n')
+    item = case("bn128", "merkle10")
+    files = (item.path("circuit.zkey"), item.path("witness.wtns"))
+    refused = cuzk("prove", *files, *outputs, "--config", path)
+    assert refused.code == 1
+    assert "cpu.arena" in refused.error
+    assert_nothing_written(outputs)
+    path.write_text('[cpu]\narena = "100MiB"\n[pipeline]\nprestage = "locked"\ndouble_buffer = false\n')
+    taken = []
+    prove = Runner.prove
+    monkeypatch.setattr(Runner, "prove", lambda *given, **more: (taken.append(given[4]), prove(*given, **more))[1])
+    assert cuzk("prove", *files, *outputs, "--config", path).code == 0
+    assert taken == [PipelineSettings(Prestage.LOCKED, False)]
 
 
 @pytest.mark.parametrize("name", ["cuda:0", "cuda:7"])

@@ -10,6 +10,7 @@ import pytest
 from cuzk_engine import config
 from cuzk_engine.client import DaemonError, EngineClient, ProcessState, daemon_status
 from cuzk_engine.client.address import parse_address
+from cuzk_engine.client.connecting import connect
 from cuzk_engine.daemon.access import access_for
 from cuzk_engine.errors import SettingError
 from tests.support.daemons import running
@@ -22,9 +23,18 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with cert.pem, key.pem and token."""
     if shutil.which("openssl") is None:
         pytest.skip("needs openssl to make a certificate")
-    folder = tmp_path_factory.mktemp("tls")
+    return make_certificate(tmp_path_factory.mktemp("tls"), "DNS:localhost,IP:127.0.0.1")
+
+
+@pytest.fixture
+def certificate_of(certificate: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Makes a folder as ``certificate``'s, for other names."""
+    return lambda names: make_certificate(tmp_path_factory.mktemp("tls"), names)
+
+
+def make_certificate(folder: Path, alternatives: str) -> Path:
     names = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
-    extra = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    extra = ["-subj", "/CN=localhost", "-addext", f"subjectAltName={alternatives}"]
     command = [
         "openssl",
         "req",
@@ -65,6 +75,40 @@ def test_only_with_certificate_and_token(cuzk_home: Path, certificate: Path) -> 
             client.identify()
         status = daemon_status()
         assert (status.state, status.pid) == (ProcessState.READY, daemon.pid)
+
+
+def test_all_addresses_of_the_machine(cuzk_home: Path, certificate: Path) -> None:
+    with running(cuzk_home, listen="0.0.0.0:0", config=tls(certificate)) as daemon:
+        assert daemon.address.startswith("0.0.0.0:")
+        status = daemon_status()
+        assert (status.state, status.pid) == (ProcessState.READY, daemon.pid), status.message
+        port = daemon.address.rpartition(":")[2]
+        for address in ("", daemon.address, f"127.0.0.1:{port}", f"localhost:{port}"):
+            with connect(address) as client:
+                assert client.identify().pid == daemon.pid
+        files = {"certificate": certificate / "cert.pem", "token": certificate / "token"}
+        with connect(f"127.0.0.1:{port}", **files) as client:
+            assert client.identify().pid == daemon.pid
+
+
+def test_a_certificate_without_the_address(cuzk_home: Path, certificate_of: Callable[[str], Path]) -> None:
+    folder = certificate_of("DNS:prover.example")
+    with running(cuzk_home, listen="127.0.0.1:0", config=tls(folder)) as daemon:
+        assert daemon_status().state is ProcessState.READY
+        other = (certificate_of("DNS:prover.example") / "cert.pem").read_bytes()  # the same name, another key
+        with EngineClient(daemon.address, certificate=other, token=TOKEN) as client, pytest.raises(DaemonError):
+            client.identify()
+
+
+def test_a_plain_connection_is_told_what_is_missing(cuzk_home: Path, certificate: Path) -> None:
+    with running(cuzk_home, listen="127.0.0.1:0", config=tls(certificate)) as daemon:
+        client = EngineClient(daemon.address)
+        with client, pytest.raises(DaemonError) as fault:
+            client.identify()
+    assert str(fault.value) == (
+        f"the engine at {daemon.address} asks for TLS and a token: give --cert and --token, or set daemon.tls_cert and "
+        "daemon.token_file where it is your own"
+    )
 
 
 @pytest.mark.parametrize("missing", ["tls_cert", "tls_key", "token_file"])

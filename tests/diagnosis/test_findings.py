@@ -8,9 +8,9 @@ from cuzk_engine.client.types import MemoryPlanInfo, PlanChoice
 from cuzk_engine.diagnosis.findings import find, of_incident, remedy_words
 from cuzk_engine.diagnosis.remedies import Situation
 from cuzk_engine.diagnosis.room import admitted_by
-from cuzk_engine.diagnosis.summary import summarise
+from cuzk_engine.diagnosis.summary import document, summarise
 from cuzk_engine.events import Cause, Finding, Holding, Incident, Kind, OtherProcess, Picture, Remedy
-from tests.diagnosis.story import MS, Story
+from tests.diagnosis.story import GPU, MS, Story
 
 WORKERS = "gpus.gpu_workers_per_device"
 GIB = 1 << 30
@@ -257,3 +257,11 @@ def test_incidents_that_tell_the_same_are_one_finding_of_a_summary() -> None:
     assert [finding.title for finding in found] == ["out of memory", "out of memory: the rest"]
     assert found[0].evidence[-1] == "2 more like this one, the last 7.00 ms later"
     assert [remedy.value for remedy in found[0].remedies] == ["locked"]
+
+
+def test_time_without_work_is_no_part_of_a_partition() -> None:
+    story = Story().kernel(20, 40, "a").job(10, 10, 40).kernel(50, 70, "b").job(40, 40, 70)
+    found = summarise(story.table, 0, 500 * MS, device=GPU, queue=story.queue)
+    assert found.partition_ns == found.work_ns / 2 == 30 * MS
+    assert document(found)["partition_seconds"] == 0.03
+    assert summarise(Story().table, 0, MS, device=GPU).partition_ns is None

@@ -150,7 +150,7 @@ def test_kernels_that_are_all_compiled(tmp_path: Path, monkeypatch: pytest.Monke
     ("driver", "cupy", "compiler", "words", "advice"),
     [
         (ONE_OLD_CUDA, 13, None, "the NVIDIA driver is too old: it serves CUDA 12.4", "update the driver"),
-        (ONE_OLD_CUDA, 0, None, "CuPy is not installed", "pip install 'cuzk[cuda12]'"),
+        (ONE_OLD_CUDA, 0, None, "CuPy is not installed", f"{sys.executable} -m pip install 'cuzk[cuda12]'"),
         (Driver((13, 0), (H200,)), 13, "NVRTC not found: install it", "NVRTC not found: install it", "--device cpu"),
     ],
 )
@@ -211,7 +211,12 @@ def test_a_card_without_a_memory_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("cards", "packages", "verdict", "words"),
     [
-        (NONE, {}, Verdict.OK, "not installed; with a GPU it comes with pip install 'cuzk[cuda12]'"),
+        (
+            NONE,
+            {},
+            Verdict.OK,
+            f"not installed; with a GPU: {probe.install('cuda13')} (driver 580 or newer; 525: cuda12)",
+        ),
         (CARD, {}, Verdict.WARNING, "not installed: the cards cannot be used, proofs run on the CPU"),
         (CARD, {"cupy-cuda12x": "14.0"}, Verdict.OK, "cupy-cuda12x 14.0"),
         (CARD, {"cupy-cuda13x": "14.0"}, Verdict.PROBLEM, "cupy-cuda13x 14.0, but the driver knows CUDA 12 only"),
@@ -239,7 +244,7 @@ def test_cupy(
 def test_a_newer_driver_gets_the_newer_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu.util, "find_spec", lambda name: None)
     monkeypatch.setattr(gpu, "_version", lambda name: "")
-    assert gpu.cupy(Cards("580.1", TWO)).advice == "pip install 'cuzk[cuda13]'"
+    assert gpu.cupy(Cards("580.1", TWO)).advice == f"{sys.executable} -m pip install 'cuzk[cuda13]'"
 
 
 def test_a_held_lock_and_who_holds_it(tmp_path: Path) -> None:

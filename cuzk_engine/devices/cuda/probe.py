@@ -4,6 +4,8 @@ context on any card."""
 from __future__ import annotations
 
 import ctypes
+import shlex
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -93,6 +95,11 @@ def _call(library: Any, function: str, *arguments: Any) -> bool:
     return called is not None and int(called(*arguments)) == 0
 
 
+def install(extra: str) -> str:
+    """The command that installs one of cuzk's extras where cuzk runs: another pip would put it elsewhere, or refuse."""
+    return f"{shlex.quote(sys.executable)} -m pip install 'cuzk[{extra}]'"
+
+
 def cupy_cuda() -> int | None:
     """The major version of CUDA that the installed CuPy is for: 0 when CuPy is missing, None when it does not say."""
     if find_spec("cupy") is None:
@@ -124,7 +131,7 @@ def refusal(number: int, driver: Driver | None, cupy: int | None) -> str | None:
         served = ".".join(map(str, driver.version))
         return (
             f"the NVIDIA driver is too old: it serves CUDA {served}, the installed CuPy needs {cupy or 12}; update the "
-            f"driver, install cuzk[cuda12] for CUDA 12, or {CPU_INSTEAD}"
+            f"driver, or {install('cuda12')} for CUDA 12, or {CPU_INSTEAD}"
         )
     found = driver.cards[number].capability
     if found < LEAST_CAPABILITY:
@@ -132,7 +139,7 @@ def refusal(number: int, driver: Driver | None, cupy: int | None) -> str | None:
         return f"the card has compute capability {have}, {need} or higher is needed; {CPU_INSTEAD}"
     if cupy == 0:
         extra = "cuda13" if driver.version[0] >= 13 else "cuda12"
-        return f"CuPy is not installed; pip install 'cuzk[{extra}]', or {CPU_INSTEAD}"
+        return f"CuPy is not installed; {install(extra)}, or {CPU_INSTEAD}"
     return None
 
 

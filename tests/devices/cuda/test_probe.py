@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from typing import Any
 
 import pytest
@@ -24,9 +25,15 @@ GOOD = Driver((13, 0), (Card((9, 0)), Card((7, 0)), Card((12, 0))))
         (3, GOOD, 13, "there is no such card; there is cuda:0, cuda:1, cuda:2"),
         (0, Driver((12, 4), (Card((9, 0)),)), 13, "too old: it serves CUDA 12.4, the installed CuPy needs 13"),
         (0, Driver((12, 4), (), 35), 13, "too old: it serves CUDA 12.4"),
+        (0, Driver((12, 4), (), 35), 13, f"or {sys.executable} -m pip install 'cuzk[cuda12]' for CUDA 12, or"),
         (1, GOOD, 13, "the card has compute capability 7.0, 7.5 or higher is needed"),
-        (0, GOOD, 0, "CuPy is not installed; pip install 'cuzk[cuda13]'"),
-        (0, Driver((12, 8), (Card((9, 0)),)), 0, "CuPy is not installed; pip install 'cuzk[cuda12]'"),
+        (0, GOOD, 0, f"CuPy is not installed; {sys.executable} -m pip install 'cuzk[cuda13]', or"),
+        (
+            0,
+            Driver((12, 8), (Card((9, 0)),)),
+            0,
+            f"CuPy is not installed; {sys.executable} -m pip install 'cuzk[cuda12]', or",
+        ),
     ],
 )
 def test_refusals_are_one_sentence(number: int, driver: Driver | None, cupy: int, expected: str) -> None:

@@ -1,0 +1,69 @@
+"""A client of this user's own engine, or of another one, with what it asks of those who call."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from cuzk_engine import config as configuration
+from cuzk_engine.client.address import Address, parse_address
+from cuzk_engine.client.api import EngineClient
+from cuzk_engine.client.instance import read_lock
+from cuzk_engine.errors import DaemonError, SettingError
+
+
+def connect(address: str = "", *, certificate: Path | None = None, token: Path | None = None) -> EngineClient:
+    """A client of the engine at ``address``, "": of this user's own, where it runs or would. ``certificate`` and
+    ``token`` are files; without them the own engine's are those of its configuration, and another one gets none.
+
+    Raises DaemonError for files that cannot be read, SettingError for a configuration that says no address.
+    """
+    lock = read_lock()
+    known = lock.instance if lock.held else None
+    try:
+        settings = settings_of(known.config if known else "")
+    except SettingError:
+        if not address:
+            raise
+        settings = configuration.Settings()
+    own = parse_address(known.address if known else settings.text("daemon.listen"))
+    target = parse_address(address) if address else own
+    if certificate is not None:
+        return _secure(target, certificate, token)
+    return own_client(target, settings) if _is_same(target, own) else EngineClient(str(target))
+
+
+def settings_of(config: str | Path | None) -> configuration.Settings:
+    """A file that was broken since the engine started does not keep anybody from seeing and ending it."""
+    try:
+        return configuration.load(config or None)
+    except SettingError:
+        if read_lock().held:
+            return configuration.Settings()
+        raise
+
+
+def own_client(target: Address, settings: configuration.Settings) -> EngineClient:
+    """With the certificate and the token of the configuration, where TLS is set up."""
+    certificate, token = (os.path.expanduser(settings.text(f"daemon.{key}")) for key in ("tls_cert", "token_file"))
+    if target.path or not certificate:
+        return EngineClient(str(target))
+    return _secure(target, Path(certificate), Path(token) if token else None)
+
+
+def _secure(target: Address, certificate: Path, token: Path | None) -> EngineClient:
+    try:
+        return EngineClient(
+            str(target),
+            certificate=certificate.read_bytes(),
+            token=token.read_text(encoding="utf-8").strip() if token else None,
+        )
+    except (OSError, UnicodeDecodeError) as error:
+        raise DaemonError(f"the engine's certificate or token file cannot be read: {error}") from error
+
+
+def _is_same(target: Address, own: Address) -> bool:
+    """Whether both lead to one engine of this machine; a wildcard address is reached by every local one."""
+    if own.path or target.path:
+        return target == own
+    return target == own or (target.port == own.port and target.is_here and own.is_here)

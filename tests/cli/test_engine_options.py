@@ -1,0 +1,47 @@
+"""Which engine a command talks to."""
+
+from pathlib import Path
+
+import pytest
+
+from cuzk_engine.client.recording import Recording
+from tests.cli.conftest import Cuzk
+from tests.support.cases import case
+from tests.support.daemons import running
+
+KEY, WITNESS = (case("bn128", "mul_pub").path(name) for name in ("circuit.zkey", "witness.wtns"))
+
+
+def test_record_finds_the_engine_that_runs(cuzk: Cuzk, cuzk_home: Path, tmp_path: Path) -> None:
+    with running(cuzk_home, listen="127.0.0.1:0") as daemon:
+        result = cuzk("record", tmp_path / "r.cuzkrec", "--seconds", "0.3")
+        assert (result.code, result.err) == (0, "")
+    with Recording.open(tmp_path / "r.cuzkrec") as recording:
+        assert recording.info.address == daemon.address
+
+
+def test_record_looks_where_the_engine_would_run(cuzk: Cuzk, cuzk_home: Path, tmp_path: Path) -> None:
+    (cuzk_home / "config").mkdir()
+    (cuzk_home / "config" / "cuzk.toml").write_text(f'[daemon]\nlisten = "unix://{tmp_path}/none.sock"\n')
+    result = cuzk("record", tmp_path / "r.cuzkrec", "--seconds", "1")
+    assert result.code == 1
+    assert result.error.startswith(f"no engine answers at unix://{tmp_path}/none.sock: start it")
+
+
+@pytest.mark.parametrize("command", ["prove", "bench", "record"])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--daemon", "127.0.0.1:1", "--cert", "c"), "--cert and --token go together: an engine elsewhere asks for"),
+        (("--cert", "c", "--token", "t"), "--cert: is for the engine at an address; name it with --daemon"),
+        (("--daemon", "127.0.0.1:1", "--cert", "/no", "--token", "t"), "the engine's certificate or token file cannot"),
+    ],
+)
+def test_certificate_and_token(
+    cuzk: Cuzk, cuzk_home: Path, tmp_path: Path, command: str, options: tuple[str, ...], message: str
+) -> None:
+    outputs = (tmp_path / "proof.json", tmp_path / "public.json")
+    files = {"prove": (KEY, WITNESS, *outputs), "bench": (KEY, WITNESS), "record": (tmp_path / "r",)}[command]
+    result = cuzk(command, *files, *options)
+    assert result.code == (1 if "/no" in options else 2)
+    assert result.error.startswith(message)
