@@ -148,7 +148,7 @@ class FindingsPanel(QFrame):
             self._show_finding(self.cards[finding.device, finding.kind], session, finding, device)
         self._empty.setVisible(not order)
         self._scroll.setVisible(bool(order))
-        self._note.setText(words.plain(device, 20) if order else "")
+        self._note.setText(_stretch(session) + words.plain(device, 20) if order else "")
         if not order:
             self._empty.setText(_none(session))
 
@@ -245,6 +245,13 @@ class FindingsPanel(QFrame):
             self.incident_asked.emit(int(key[1]))
         elif (finding := self._finding_of.get(key)) is not None:
             self.finding_chosen.emit(finding)
+
+
+def _stretch(session: Session) -> str:
+    """What time the findings are about, where that is always the same."""
+    if not session.recorded or session.origin_ns is None:
+        return ""
+    return f"all {words.duration(session.latest_ns - session.origin_ns)} · "
 
 
 def _none(session: Session) -> str:
