@@ -147,6 +147,7 @@ PURPOSE_WORDS: Final = {
     "msm": "multi-scalar multiplication (MSM)",
     "scratch": "scratch",
     "result": "results",
+    "partition": "a whole partition",
     "context": "the device's context and kernels",
 }
 
