@@ -255,9 +255,11 @@ class Workspace(QWidget):
         state = (
             self.scene.device,
             session.findings.version,
-            len(session.incidents),
+            session.incidents.version,
+            len(session.jobs),  # incidents of one circuit are told together
             session.settings.version,
             session.live,
+            session.run,
             session.reading,
             session.latest_ns // 1_000_000_000,
         )

@@ -39,10 +39,14 @@ class Frozen:
 
 @dataclass(slots=True)
 class Record:
-    """An incident, its number among those that came, and the memory before it once that is frozen."""
+    """An incident, its number among those that came, and the memory before it once that is frozen. ``run``: when the
+    engine that told it had started, 0 where that is not known; ``dismissed``: it has been seen, and is no finding any
+    more."""
 
     number: int
     incident: Incident
+    run: int = 0
+    dismissed: bool = False
     frozen: Frozen | None = field(default=None, repr=False)
 
 
@@ -54,6 +58,7 @@ class IncidentList:
         self._waiting: list[Record] = []
         self._frozen: deque[Record] = deque()
         self._count = 0
+        self.version = 0
 
     def __iter__(self) -> Iterator[Incident]:
         return (record.incident for record in self.records)
@@ -61,12 +66,18 @@ class IncidentList:
     def __len__(self) -> int:
         return len(self.records)
 
-    def extend(self, incidents: Iterable[Incident]) -> None:
+    def extend(self, incidents: Iterable[Incident], run: int = 0) -> None:
         for incident in incidents:
             self._count += 1
-            record = Record(self._count, incident)
+            record = Record(self._count, incident, run)
             self.records.append(record)
             self._waiting.append(record)
+            self.version += 1
+
+    def dismiss(self, records: Iterable[Record]) -> None:
+        for record in records:
+            record.dismissed = True
+        self.version += 1
 
     def freeze(self, devices: Mapping[str, DeviceTimeline], now_ns: int) -> None:
         """Copies what belongs to incidents that lie far enough back."""

@@ -112,6 +112,11 @@ class Session:
         return self.identity is not None and not self.recorded
 
     @property
+    def run(self) -> int:
+        """When the engine that is there started, which tells one from its successor; 0 for none."""
+        return self.identity.started_unix_ns if self.identity else 0
+
+    @property
     def nbytes(self) -> int:
         return sum(device.nbytes for device in self.devices.values())
 
@@ -168,7 +173,7 @@ class Session:
                 timeline.samples.append({k: v[fresh] for k, v in samples.items()})
         after = self._resume_after if again else -1
         self.marks.extend(m for m in digest.marks if m.time_ns > after)
-        self.incidents.extend(i for i in digest.incidents if i.time_ns > after)
+        self.incidents.extend((i for i in digest.incidents if i.time_ns > after), self.run)
         self.findings.extend(digest.findings)
         self.log.extend(line for line in digest.logs if line.time_ns > after)
         self.jobs.update(digest.jobs)

@@ -329,6 +329,51 @@ class TestIncidentDialog:
         assert cards["incident", "1"].title.text().startswith("Out of memory, 2 times, ")
         assert cards["incident", "3"].title.text().startswith("Worker died, ")
 
+    def test_other_circuits_and_limits_have_cards_of_their_own(
+        self, window: MainWindow, engine: FakeEngine, qtbot: QtBot
+    ) -> None:
+        now, cards = time.monotonic_ns(), window.live.findings.cards
+        jobs = [fakes.job("one", circuit_id="small"), fakes.job("two", circuit_id="large")]
+        small, large = stories.incident(now, "one"), stories.incident(now, "two")
+        assert small.picture is not None
+        limited = replace(small, picture=replace(small.picture, capacity=GIB))
+        events = EventBatch.empty()
+        events.incidents += [small, large, limited, small]
+        engine.push(fakes.update(now, events, jobs=jobs))
+        qtbot.waitUntil(lambda: ("incident", "4") in cards, timeout=WAIT_MS)
+        assert {
+            number: card.title.text() for (kind, number), card in cards.items() if kind == "incident"
+        }.keys() == set("1234")
+        assert cards["incident", "2"].title.text().startswith("Out of memory, 2 times, ")
+
+    def test_what_an_earlier_engine_told_is_past(self, window: MainWindow, engine: FakeEngine, qtbot: QtBot) -> None:
+        now, cards = time.monotonic_ns(), window.live.findings.cards
+        assert ("incident", "1") in cards
+        later = fakes.identity(devices=(stories.gpu(),), started_unix_ns=time.time_ns())
+        engine.push(fakes.update(now, identity=later))
+        qtbot.waitUntil(lambda: ("incident", "1") not in cards, timeout=WAIT_MS)
+        assert (GPU, "out-of-memory") not in cards
+        assert len(window.session.incidents) == 1  # its flag stays
+        events = EventBatch.empty()
+        events.incidents.append(stories.incident(now))
+        engine.push(fakes.update(now, events))
+        qtbot.waitUntil(lambda: ("incident", "2") in cards, timeout=WAIT_MS)
+        assert not cards["incident", "2"].title.text().startswith("Out of memory, 2 times, ")
+
+    def test_it_can_be_dismissed_until_it_happens_again(
+        self, window: MainWindow, engine: FakeEngine, qtbot: QtBot
+    ) -> None:
+        cards = window.live.findings.cards
+        assert not cards["incident", "1"].dismiss.isHidden()
+        assert upload_card(window).dismiss.isHidden()
+        cards["incident", "1"].dismiss.click()
+        qtbot.waitUntil(lambda: ("incident", "1") not in cards, timeout=WAIT_MS)
+        now, events = time.monotonic_ns(), EventBatch.empty()
+        events.incidents.append(stories.incident(now))
+        engine.push(fakes.update(now, events))
+        qtbot.waitUntil(lambda: ("incident", "2") in cards, timeout=WAIT_MS)
+        assert ("incident", "1") not in cards
+
     def test_without_a_picture(self, window: MainWindow, engine: FakeEngine, qtbot: QtBot) -> None:
         events = EventBatch.empty()
         events.incidents.append(Incident(time.monotonic_ns(), GPU, "worker-died", "", "signal 9"))
