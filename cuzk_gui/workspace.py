@@ -276,7 +276,9 @@ class Workspace(QWidget):
 
     def show_job(self) -> None:
         job = self.selected_job
-        self.detail.show_job(job, self.session.jobs.place(job.id) if job else 0, self.session.jobs.clock())
+        now = self.session.jobs.clock()
+        charted = job is not None and self.session.knows_of(job.finished_unix_ns or now)
+        self.detail.show_job(job, self.session.jobs.place(job.id) if job else 0, now, charted=charted)
 
     def select_device(self, device: str) -> None:
         if device in self.session.device_ids():

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from cuzk_gui.models.session import DeviceTimeline
 
 KEPT: Final = 1000
+EARLIER: Final = -1  # stands for the start of an engine of which only an incident is known
 _FROZEN: Final = 40  # incidents of which the memory before them is kept
 BEFORE_NS: Final = 10_000_000_000
 AFTER_NS: Final = 1_000_000_000  # so much of what followed belongs to the picture; later it is frozen
@@ -40,8 +41,7 @@ class Frozen:
 @dataclass(slots=True)
 class Record:
     """An incident, its number among those that came, and the memory before it once that is frozen. ``run``: when the
-    engine that told it had started, 0 where that is not known; ``dismissed``: it has been seen, and is no finding any
-    more."""
+    engine started in whose time it was, 0 where that is not known; ``dismissed``: seen, and no finding any more."""
 
     number: int
     incident: Incident

@@ -282,7 +282,10 @@ def _none(session: Session) -> str:
 
 
 def _concerns(record: Record, session: Session) -> bool:
-    """Whether an incident is of the engine that runs: what an earlier one told is past, and stays in the charts."""
+    """Whether an incident is of the engine that runs, and of a recording's time: what an earlier one told is past, and
+    stays in the charts."""
+    if session.recorded and record.incident.time_ns < (session.origin_ns or 0):
+        return False
     return not record.dismissed and (not session.run or record.run in (0, session.run))
 
 

@@ -15,8 +15,8 @@ from cuzk_gui.models import incidents as incident_words
 from cuzk_gui.models.findings import FindingList, RemedyState, gain_text, remedy_state
 from cuzk_gui.models.frozen import frozen_session
 from cuzk_gui.models.session import Session
-from cuzk_gui.theme import ui_font
-from cuzk_gui.widgets.findings_panel import Card
+from cuzk_gui.theme import Theme, ui_font
+from cuzk_gui.widgets.findings_panel import Card, FindingsPanel
 from cuzk_gui.widgets.incident_dialog import HeldBar, IncidentDialog
 from cuzk_gui.window import MainWindow
 from tests.gui import fakes, stories
@@ -359,6 +359,15 @@ class TestIncidentDialog:
         engine.push(fakes.update(now, events))
         qtbot.waitUntil(lambda: ("incident", "2") in cards, timeout=WAIT_MS)
         assert not cards["incident", "2"].title.text().startswith("Out of memory, 2 times, ")
+
+    def test_what_an_engine_says_of_its_predecessors_is_past(self, theme: Theme, qtbot: QtBot) -> None:
+        now, events, session = time.monotonic_ns(), EventBatch.empty(), Session()
+        events.incidents += [stories.incident(now - 60 * SECOND), stories.incident(now - 20 * SECOND)]
+        feed(session, fakes.update(now, events, identity=gpu_engine().identity))
+        panel = FindingsPanel(theme)
+        qtbot.addWidget(panel)
+        panel.show_session(session, GPU)
+        assert list(panel.cards) == [("incident", "2")]
 
     def test_it_can_be_dismissed_until_it_happens_again(
         self, window: MainWindow, engine: FakeEngine, qtbot: QtBot

@@ -276,6 +276,21 @@ class TestProofs:
         assert not view.following
         assert view.start < window.session.seconds(job.started_unix_ns - window.session.wall_offset_ns) < view.end
 
+    def test_what_a_running_engine_did_lately_is_asked_for(self, window: MainWindow, engine: FakeEngine) -> None:
+        assert engine.histories == [3600 * 10**9]
+
+    def test_a_job_before_all_that_the_charts_know_cannot_be_shown_there(
+        self, window: MainWindow, engine: FakeEngine, qtbot: QtBot
+    ) -> None:
+        link = window.detail._charts
+        begin = window.session.wall_ns(0.0)
+        ended = {"state": JobState.COMPLETED, "progress": 1.0, "started_unix_ns": begin - 9 * 10**9}
+        engine.set_job(fakes.job("old", finished_unix_ns=begin - 5 * 10**9, **ended))
+        qtbot.waitUntil(lambda: window.detail.job_id == "old", timeout=WAIT_MS)
+        qtbot.waitUntil(link.isHidden, timeout=WAIT_MS)
+        engine.set_job(fakes.job("old", finished_unix_ns=begin + 5 * 10**9, **ended))
+        qtbot.waitUntil(lambda: not link.isHidden(), timeout=WAIT_MS)
+
     def test_a_circuit_that_somebody_else_registered_appears(
         self, window: MainWindow, engine: FakeEngine, qtbot: QtBot
     ) -> None:
