@@ -139,7 +139,7 @@ class JobDetail(QFrame):
             ("priority", str(getattr(job.priority, "value", job.priority))),
             ("submitted", words.clock(job.submitted_unix_ns) if job.submitted_unix_ns else ""),
             ("partitions", f"{job.partitions_done} of {job.partitions} done" if job.partitions > 1 else ""),
-            ("retried", words.times(job.attempts - 1) if job.attempts > 1 else ""),
+            ("retried", model.retried(job)),
             ("last activity", _ago(job, now)),
             ("job", short_ids(words.plain(job.id, 80))),
         ]

@@ -496,9 +496,11 @@ class TestSeveralPartitions:
         job = fakes.job(partitions=10, partitions_done=6, phase="msm", attempts=1)
         now = job.last_activity_unix_ns
         assert jobs.progress_text(job, now) == "6 of 10 · MSM"
-        assert jobs.progress_text(replace(job, attempts=2), now) == "6 of 10 · MSM · try 2"
+        assert (jobs.retried(job), jobs.retried(replace(job, attempts=2, partitions=1))) == ("", "once")
+        assert jobs.retried(replace(job, attempts=2)) == "partitions, each at most once"
+        assert jobs.progress_text(replace(job, attempts=2), now) == "6 of 10 · MSM · partitions retried"
         queued = replace(job, state=JobState.QUEUED, queue_position=3, priority=Priority.CRITICAL, attempts=2)
-        assert jobs.progress_text(queued, now) == "queued, no. 3 · critical · try 2"
+        assert jobs.progress_text(queued, now) == "queued, no. 3 · critical · partitions retried"
 
     def test_files(self, tmp_path: Path) -> None:
         pairs = (("p1", "u1"), ("p2", "u2"))
