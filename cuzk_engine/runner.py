@@ -234,7 +234,8 @@ class Runner:
             if not isinstance(error, MemoryPlanError):
                 error.reduced = self._next_smaller(work, settings, choices, mode)
             picture = (partition and partition.picture) or freeze(self.device, error, run.owner.worker)
-            picture = self._explained(picture, work, mode, settings)
+            least = self._gate.most(work, choices[-1]) if isinstance(error, MemoryPlanError) else None
+            picture = self._explained(picture, work, mode, settings, least)
             run.incident("out-of-memory", str(error), error.requested, error.free, picture)
             raise
 
@@ -256,7 +257,9 @@ class Runner:
                 return skipped + index
         return None
 
-    def _explained(self, picture: Picture, work: Work, mode: Mode, settings: PipelineSettings) -> Picture:
+    def _explained(
+        self, picture: Picture, work: Work, mode: Mode, settings: PipelineSettings, least: int | None
+    ) -> Picture:
         """With the settings, and what would have helped."""
         from cuzk_engine.pipeline.report import planned, remedies
 
@@ -268,7 +271,7 @@ class Runner:
         def total(changed: PipelineSettings, count: int) -> int:
             return planned(work, modes(changed, device.info.kind, work)[0], device).together(count)
 
-        found = remedies(done, workers, self._gate.capacity(), device.info.kind, device.info.id, total)
+        found = remedies(done, workers, self._gate.capacity(), device.info.kind, device.info.id, total, least)
         return replace(picture, settings=tuple(mode.settings().items()), remedies=found)
 
     def _verify(self, key: ProvingKey, witness: Witness, public: PublicSignals, proof: Proof) -> None:

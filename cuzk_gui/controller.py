@@ -23,7 +23,7 @@ from cuzk_gui.models.log import LogEntry, tail_of_file
 from cuzk_gui.models.process import Action, EngineView, Tone
 from cuzk_gui.models.session import Session
 
-HISTORY_NS: Final = 60_000_000_000
+HISTORY_NS: Final = 3_600_000_000_000  # of a running engine, as far as it keeps it
 _POLL_S: Final = 1.0
 _CIRCUITS_S: Final = 2.0  # between two looks at the list of circuits
 _POLL_STREAMING_S: Final = 10.0

@@ -1,4 +1,5 @@
-"""A recording opened in the window: read in slices in a thread of its own, taken in between frames."""
+"""A recording opened in the window: read in slices in a thread of its own, taken in between frames. Gaps and findings
+are those of all of it, as ``cuzk diagnose`` finds them."""
 
 from __future__ import annotations
 
@@ -7,13 +8,14 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from PySide6.QtCore import QObject, Signal
 
 from cuzk_engine.client import CuzkError, TelemetryUpdate
+from cuzk_engine.events import EventBatch
 from cuzk_gui.models.digest import Digest, Names, digests
 from cuzk_gui.models.session import RECORDED, Session
 
@@ -33,6 +35,7 @@ class Recorded(Protocol):
     @property
     def damage(self) -> str | None: ...
     def updates(self, *, columns: bool = False) -> Iterator[TelemetryUpdate]: ...
+    def diagnosis(self) -> EventBatch: ...
     def close(self) -> None: ...
 
 
@@ -138,20 +141,29 @@ class RecordingFeed(QObject):
         self.session.apply(digest)
 
     def _read(self, open_: Opener, names: Names) -> None:
+        last: TelemetryUpdate | None = None
         try:
             with contextlib.closing(open_(self.path)) as recording:
                 self._put(recording.info)
                 for update in recording.updates(columns=True):
-                    for digest in digests(update, names, _SLICE):
-                        self._put(digest)
+                    told = replace(update.events, gaps=[], findings=[])  # while it ran, of the last minute each
+                    self._put_slices(replace(update, events=told), names)
+                    last = update
                     if self._closing.is_set():
                         return
                 end = _End(damage=recording.damage or "")
+                if last is not None:
+                    found = TelemetryUpdate(last.time_ns, last.wall_ns, recording.diagnosis(), [], None, None, None)
+                    self._put_slices(found, names)
         except (CuzkError, OSError) as error:
             end = _End(str(error) or type(error).__name__)
         except Exception as error:  # a fault of ours: said, not lost with the thread
             end = _End(f"internal error: {type(error).__name__}: {error}")
         self._put(end)
+
+    def _put_slices(self, update: TelemetryUpdate, names: Names) -> None:
+        for digest in digests(update, names, _SLICE):
+            self._put(digest)
 
     def _put(self, item: RecordingInfo | Digest | _End) -> None:
         while not self._closing.is_set():

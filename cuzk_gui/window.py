@@ -53,6 +53,8 @@ from cuzk_gui.workspace import Workspace
 STEP_MS: Final = 8  # a frame has four steps
 _SLOW_S: Final = 0.25  # between two looks at loads and times
 SMALLEST: Final = QSize(1024, 700)
+_LARGEST: Final = QSize(1500, 900)  # when it opens for the first time
+_FRAME: Final = QSize(16, 44)  # the title bar and edges that a desktop adds
 
 
 class MainWindow(QMainWindow):
@@ -448,7 +450,7 @@ class MainWindow(QMainWindow):
             self.shown.restyle()
 
     def _restore(self) -> None:
-        self.resize(1500, 900)
+        self.resize(first_size(self.screen().availableSize()))
         self.menu.show_choices(self.preferences.theme, self.preferences.on_close)
         geometry = self.preferences.state("geometry")
         if geometry is not None:
@@ -514,3 +516,8 @@ class MainWindow(QMainWindow):
         self.theme.changed.disconnect(self._restyle)
         self.close()
         self.ended.emit()
+
+
+def first_size(available: QSize) -> QSize:
+    """So large that nothing lies beyond the ``available`` part of a screen, where that is possible."""
+    return _LARGEST.boundedTo(available - _FRAME).expandedTo(SMALLEST)

@@ -246,6 +246,8 @@ class Workspace(QWidget):
             stretch, between = "last minute", last_minute(session, timeline)
         else:
             stretch, between = "shown stretch", shown_stretch(session, self.scene.start_ns, self.scene.end_ns)
+            if session.recorded and between == (session.origin_ns, session.latest_ns):
+                stretch = "whole recording"
         self.idle.show_load(load(session, timeline, *between), self.scene.device, self.scene.cause, stretch)
 
     def _show_findings(self) -> None:
@@ -253,9 +255,11 @@ class Workspace(QWidget):
         state = (
             self.scene.device,
             session.findings.version,
-            len(session.incidents),
+            session.incidents.version,
+            len(session.jobs),  # incidents of one circuit are told together
             session.settings.version,
             session.live,
+            session.run,
             session.reading,
             session.latest_ns // 1_000_000_000,
         )
@@ -272,7 +276,9 @@ class Workspace(QWidget):
 
     def show_job(self) -> None:
         job = self.selected_job
-        self.detail.show_job(job, self.session.jobs.place(job.id) if job else 0, self.session.jobs.clock())
+        now = self.session.jobs.clock()
+        charted = job is not None and self.session.knows_of(job.finished_unix_ns or now)
+        self.detail.show_job(job, self.session.jobs.place(job.id) if job else 0, now, charted=charted)
 
     def select_device(self, device: str) -> None:
         if device in self.session.device_ids():

@@ -25,6 +25,9 @@ from cuzk_engine.groth16.plan import CircuitSizes
 from cuzk_engine.groth16.verify import verify
 from cuzk_engine.keys import KeyCache
 from cuzk_engine.runner import Evaluation, PipelineSettings, Prestage, Runner
+from cuzk_engine.units import parse_size
+from cuzk_engine.workload.make import write_folder
+from cuzk_engine.workload.profiles import make_circuit
 from tests.support.bench import GIB, ME, Bench
 from tests.support.cases import CASES, SMALL_CASES, TINY_CASES, case
 
@@ -163,6 +166,20 @@ def test_a_plan_that_can_never_fit_is_refused_with_the_numbers():
     assert {event.requested for event in incidents} == requested
     bench.prove(small)
     bench.assert_nothing_is_held()
+
+
+def test_the_first_memory_limit_that_a_refusal_advises_is_enough(tmp_path):
+    write_folder(make_circuit("chain:2^15", BN254), tmp_path, seed="memory")
+    files = tmp_path / "circuit.zkey", tmp_path / "witness.wtns"
+    bench = Bench(capacity=2 << 20)
+    with pytest.raises(MemoryPlanError) as refusal:
+        bench.runner.prove(*files, ME)
+    (incident,) = [event for event in bench.events if isinstance(event, Incident)]
+    smaller, larger = [parse_size(r.value) for r in incident.picture.remedies if r.key == "cpu.arena"]
+    assert refusal.value.requested <= smaller < larger
+    Bench(capacity=smaller).runner.prove(*files, ME)
+    with pytest.raises(MemoryPlanError):
+        Bench(capacity=smaller - (1 << 20)).runner.prove(*files, ME)
 
 
 @pytest.mark.parametrize("item", [case("bn128", "merkle10"), case("bls12381", "chain_254")], ids=str)

@@ -304,4 +304,5 @@ def update_from_wire(batch: pb.TelemetryBatch, *, columns: bool = False) -> Tele
         settings=[setting_from_wire(setting) for setting in batch.settings] or None,
         memory={(row.device, row.purpose): row.bytes for row in batch.memory} if batch.memory_is_set else None,
         spans=spans,
+        since_ns=batch.since_ns,
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cuzk_engine.client.convert import identity_from_wire, setting_from_wire, update_from_wire
 from cuzk_engine.client.types import EngineIdentity, SettingInfo, TelemetryUpdate
+from cuzk_engine.events import EventBatch
 from cuzk_engine.recording.reader import RecordingReader
 
 
@@ -76,6 +77,17 @@ class Recording:
                 self._reader.damage = f"{self._reader.path}: cannot be read in part: {error}"
                 return
             yield update
+
+    def diagnosis(self) -> EventBatch:
+        """Gaps and findings of all that was recorded, as ``cuzk diagnose`` has them; what the engine told meanwhile is
+        of other stretches. Reads the file once more. Raises FormatError."""
+        from cuzk_engine.recording.contents import Contents
+
+        contents, found = Contents.load(self), EventBatch.empty()
+        for summary in map(contents.summary, contents.devices):
+            found.gaps += summary.idleness.gaps
+            found.findings += summary.findings
+        return found
 
 
 def _info(reader: RecordingReader) -> RecordingInfo:

@@ -222,7 +222,8 @@ class TelemetryUpdate:
     """One message of the telemetry stream. ``time_ns``/``wall_ns``: the same moment on the engine's clock and on
     the wall clock. ``identity``, ``settings`` and ``memory`` ((device, purpose) → bytes, the ledger before the
     allocations that follow in this update and later ones) are None unless sent. ``spans``: where columns were asked
-    for, in the place of ``events.spans``, which are none then."""
+    for, in the place of ``events.spans``, which are none then. ``since_ns``: in the first one, from when on the engine
+    still has what it sent; 0: from its start."""
 
     time_ns: int
     wall_ns: int
@@ -232,6 +233,7 @@ class TelemetryUpdate:
     settings: list[SettingInfo] | None
     memory: dict[tuple[str, str], int] | None
     spans: SpanColumns | None = None
+    since_ns: int = 0
 
 
 class ProcessState(StrEnum):

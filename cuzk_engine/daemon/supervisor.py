@@ -262,6 +262,7 @@ class Supervisor:
             identity=identity_to_wire(self.identity()),
             settings=map(setting_to_wire, self.setting_infos()),
             memory_is_set=True,
+            since_ns=self.hub.past_since_ns,
         )
         for (device, purpose), nbytes in ledger.items():
             batch.memory.add(device=device, purpose=purpose, bytes=nbytes)

@@ -166,11 +166,18 @@ def choose(choices: Sequence[Choice]) -> int:
 
 
 def remedies(
-    settings: PipelineSettings, workers: int, available: int, kind: str, device: str, total: Callable[..., int | None]
+    settings: PipelineSettings,
+    workers: int,
+    available: int,
+    kind: str,
+    device: str,
+    total: Callable[..., int | None],
+    least: int | None = None,
 ) -> tuple[Remedy, ...]:
     """The smallest changes of settings whose plan fits into ``available`` bytes, smallest first.
 
     ``total``: bytes of so many workers with some settings, None where these make no difference on the device.
+    ``least``: bytes of one partition in the smallest mode, where the plan goes down to it by itself.
     """
     now = total(settings, workers)
     if now is None:
@@ -184,9 +191,19 @@ def remedies(
                 Remedy(key, value, f"{text}: {format_size(needed)} instead of {format_size(now)}", where, needed)
             )
     if kind == "cpu" and now > available:
-        mib = -(-now // _MIB)
-        found.append(Remedy(_ARENA, f"{mib}MiB", f"Give the CPU device {format_size(mib * _MIB)}", "", now))
+        if least is not None and available < least and _mib(least) < _mib(now):
+            found.append(_arena(least, ", room for one partition at a time in the smallest mode"))
+        found.append(_arena(now, ", room for all workers at once" if least is not None else ""))
     return tuple(found)
+
+
+def _arena(needed: int, text: str) -> Remedy:
+    mib = _mib(needed)
+    return Remedy(_ARENA, f"{mib}MiB", f"Give the CPU device {format_size(mib * _MIB)}{text}", "", needed)
+
+
+def _mib(nbytes: int) -> int:
+    return -(-nbytes // _MIB)
 
 
 def _changes(settings: PipelineSettings, workers: int) -> Iterable[tuple[str, str, PipelineSettings, int, str]]:

@@ -1109,6 +1109,7 @@ class TelemetryBatch(_message.Message):
     MEMORY_FIELD_NUMBER: _builtins.int
     GAPS_FIELD_NUMBER: _builtins.int
     FINDINGS_FIELD_NUMBER: _builtins.int
+    SINCE_NS_FIELD_NUMBER: _builtins.int
     MEMORY_IS_SET_FIELD_NUMBER: _builtins.int
     time_ns: _builtins.int
     """when it was sent, on the engine's clock"""
@@ -1116,6 +1117,8 @@ class TelemetryBatch(_message.Message):
     """the same moment, wall clock"""
     dropped: _builtins.int
     """events lost because this reader was too slow"""
+    since_ns: _builtins.int
+    """set in the first batch: what was sent before is not kept any more, history included; 0: all is there"""
     memory_is_set: _builtins.bool
     """`memory` counts even when it has no rows: the ledger was empty"""
     @_builtins.property
@@ -1171,11 +1174,12 @@ class TelemetryBatch(_message.Message):
         memory: _abc.Iterable[Global___MemoryByPurpose] | None = ...,
         gaps: _abc.Iterable[Global___Gap] | None = ...,
         findings: _abc.Iterable[Global___Finding] | None = ...,
+        since_ns: _builtins.int = ...,
         memory_is_set: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["allocations", b"allocations", "identity", b"identity", "spans", b"spans"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocations", b"allocations", "dropped", b"dropped", "findings", b"findings", "gaps", b"gaps", "identity", b"identity", "incidents", b"incidents", "jobs", b"jobs", "logs", b"logs", "marks", b"marks", "memory", b"memory", "memory_is_set", b"memory_is_set", "samples", b"samples", "settings", b"settings", "spans", b"spans", "strings", b"strings", "time_ns", b"time_ns", "wall_ns", b"wall_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocations", b"allocations", "dropped", b"dropped", "findings", b"findings", "gaps", b"gaps", "identity", b"identity", "incidents", b"incidents", "jobs", b"jobs", "logs", b"logs", "marks", b"marks", "memory", b"memory", "memory_is_set", b"memory_is_set", "samples", b"samples", "settings", b"settings", "since_ns", b"since_ns", "spans", b"spans", "strings", b"strings", "time_ns", b"time_ns", "wall_ns", b"wall_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -88,6 +88,11 @@ class Hub:
     def past_events(self) -> int:
         return self._past.events
 
+    @property
+    def past_since_ns(self) -> int:
+        """From then on all is kept; 0: nothing was dropped yet."""
+        return self._past.dropped_until_ns
+
     def memory(self, device: str) -> int:
         """Bytes in use on a device, as its allocations add up."""
         return sum(nbytes for (name, _), nbytes in self._ledger.items() if name == device)

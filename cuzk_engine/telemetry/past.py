@@ -56,6 +56,7 @@ class Past:
         self._block = _Block(BLOCK_BYTES)
         self._bytes = 0
         self.events = 0
+        self.dropped_until_ns = 0  # when the last batch was sent that is not here any more
 
     def append(self, time_ns: int, data: bytes, events: int) -> None:
         nbytes = len(data)
@@ -67,6 +68,7 @@ class Past:
         while len(self._batches) > 1 and self._is_too_much():
             old = self._batches.popleft()
             self.events -= old.events
+            self.dropped_until_ns = old.time_ns
             self._bytes -= old.nbytes
 
     def since(self, time_ns: int) -> list[bytes]:

@@ -10,6 +10,7 @@ from PySide6.QtCore import QPointF, QRectF, Qt, Signal
 from PySide6.QtGui import QColor, QFontMetricsF, QPainter, QPaintEvent, QPen, QResizeEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
+from cuzk_engine.events import Mark
 from cuzk_gui.charts.paint import Area, LabelPen, RectBatch, dashed
 from cuzk_gui.charts.plot import Plot
 from cuzk_gui.charts.scene import Scene
@@ -241,25 +242,29 @@ class Chart(QFrame):
             self.clicked(position, area)
 
     def _paint_marks(self, painter: QPainter, area: Area) -> None:
+        """All lines, then the texts, so that none runs through a text."""
+        marks = self._marks_in(area)
+        painter.setPen(dashed(self.scene.colours.accent))
+        for mark in marks:
+            x = round(area.x_of(mark.time_ns))
+            painter.drawLine(QPointF(x, 0), QPointF(x, area.height))
+        self._paint_incidents(painter, area)
+        if not self.shows_marks:
+            return
+        painter.setFont(ui_font(11))
+        for rect, text in mark_texts(marks, area, QFontMetricsF(painter.font())):
+            self._pill(painter, rect, text)
+
+    def _marks_in(self, area: Area) -> list[Mark]:
+        """Those to be seen, by time."""
+        end = area.start_ns + area.span_ns
+        there = ("", self.scene.device)
+        seen = (m for m in self.scene.session.marks if area.start_ns <= m.time_ns <= end and m.device in there)
+        return sorted(seen, key=lambda mark: mark.time_ns)
+
+    def _paint_incidents(self, painter: QPainter, area: Area) -> None:
         session, colours = self.scene.session, self.scene.colours
         end = area.start_ns + area.span_ns
-        painter.setFont(ui_font(11))
-        metrics = QFontMetricsF(painter.font())
-        taken = [-1.0] * _MARK_ROWS  # the right end of the last text of each row, lowest first
-        for mark in session.marks:
-            if not area.start_ns <= mark.time_ns <= end or mark.device not in ("", self.scene.device):
-                continue
-            x = round(area.x_of(mark.time_ns))
-            painter.setPen(dashed(colours.accent))
-            painter.drawLine(QPointF(x, 0), QPointF(x, area.height))
-            if self.shows_marks:
-                text = words.plain(mark.text, 48)
-                wide = metrics.horizontalAdvance(text) + 12
-                left = min(max(x - wide / 2, 0.0), area.width - wide)
-                row = next((row for row, end in enumerate(taken) if left > end), None)
-                if row is not None and area.height > 19 * (row + 2):
-                    self._pill(painter, QRectF(left, area.height - 19 * (row + 1), wide, 17), text)
-                    taken[row] = left + wide + 4
         for incident in session.incidents:
             if not area.start_ns <= incident.time_ns <= end or incident.device not in ("", self.scene.device):
                 continue
@@ -281,6 +286,22 @@ class Chart(QFrame):
         painter.setPen(QColor(colours.accent))
         painter.drawText(rect, Qt.AlignmentFlag.AlignCenter, text)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
+
+
+def mark_texts(marks: Sequence[Mark], area: Area, metrics: QFontMetricsF) -> list[tuple[QRectF, str]]:
+    """Where the texts of ``marks``, which are in order of time, stand: from the lowest row up, none over another; one
+    that has no place is left out."""
+    taken = [-1.0] * _MARK_ROWS  # the right end of the last text of each row, lowest first
+    found = []
+    for mark in marks:
+        text = words.plain(mark.text, 48)
+        wide = metrics.horizontalAdvance(text) + 12
+        left = min(max(round(area.x_of(mark.time_ns)) - wide / 2, 0.0), area.width - wide)
+        row = next((row for row, end in enumerate(taken) if left > end), None)
+        if row is not None and area.height > 19 * (row + 2):
+            found.append((QRectF(left, area.height - 19 * (row + 1), wide, 17), text))
+            taken[row] = left + wide + 4
+    return found
 
 
 def tooltip(title: str, pairs: Sequence[tuple[str, str]], marks: Sequence[str] = ()) -> str:

@@ -83,6 +83,7 @@ class Digest:
     settings: Sequence[SettingInfo] | None = None
     memory: dict[tuple[str, str], int] | None = None
     dropped: int = 0
+    since_ns: int = 0
     last: bool = True
 
 
@@ -116,6 +117,7 @@ def digests(update: TelemetryUpdate, names: Names, chunk: int = CHUNK) -> Iterat
             update.settings if last else None,
             update.memory if part == 0 else None,
             events.dropped if last else 0,
+            update.since_ns,
             last,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from cuzk_gui.models import incidents
@@ -23,7 +24,10 @@ def frozen_session(session: Session, record: Record) -> Session | None:
     made.origin_ns = incidents.begin_ns(incident)
     made.latest_ns = min(incident.time_ns + incidents.AFTER_NS, max(session.latest_ns, incident.time_ns))
     made.wall_offset_ns = session.wall_offset_ns
-    made.described = {d: v for d, v in session.described.items() if d == incident.device}
+    described = session.described.get(incident.device)
+    if described is not None:
+        capacity = incident.picture.capacity if incident.picture else described.capacity  # it may have changed since
+        made.described = {incident.device: replace(described, capacity=capacity)}
     device = made.timeline(incident.device)
     assert device is not None
     device.memory.restore(kept.times, kept.values, kept.known)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from cuzk_gui.models.session import DeviceTimeline
 
 KEPT: Final = 1000
+EARLIER: Final = -1  # stands for the start of an engine of which only an incident is known
 _FROZEN: Final = 40  # incidents of which the memory before them is kept
 BEFORE_NS: Final = 10_000_000_000
 AFTER_NS: Final = 1_000_000_000  # so much of what followed belongs to the picture; later it is frozen
@@ -39,10 +40,13 @@ class Frozen:
 
 @dataclass(slots=True)
 class Record:
-    """An incident, its number among those that came, and the memory before it once that is frozen."""
+    """An incident, its number among those that came, and the memory before it once that is frozen. ``run``: when the
+    engine started in whose time it was, 0 where that is not known; ``dismissed``: seen, and no finding any more."""
 
     number: int
     incident: Incident
+    run: int = 0
+    dismissed: bool = False
     frozen: Frozen | None = field(default=None, repr=False)
 
 
@@ -54,6 +58,7 @@ class IncidentList:
         self._waiting: list[Record] = []
         self._frozen: deque[Record] = deque()
         self._count = 0
+        self.version = 0
 
     def __iter__(self) -> Iterator[Incident]:
         return (record.incident for record in self.records)
@@ -61,12 +66,18 @@ class IncidentList:
     def __len__(self) -> int:
         return len(self.records)
 
-    def extend(self, incidents: Iterable[Incident]) -> None:
+    def extend(self, incidents: Iterable[Incident], run: int = 0) -> None:
         for incident in incidents:
             self._count += 1
-            record = Record(self._count, incident)
+            record = Record(self._count, incident, run)
             self.records.append(record)
             self._waiting.append(record)
+            self.version += 1
+
+    def dismiss(self, records: Iterable[Record]) -> None:
+        for record in records:
+            record.dismissed = True
+        self.version += 1
 
     def freeze(self, devices: Mapping[str, DeviceTimeline], now_ns: int) -> None:
         """Copies what belongs to incidents that lie far enough back."""
@@ -147,6 +158,7 @@ PURPOSE_WORDS: Final = {
     "msm": "multi-scalar multiplication (MSM)",
     "scratch": "scratch",
     "result": "results",
+    "partition": "a whole partition",
     "context": "the device's context and kernels",
 }
 

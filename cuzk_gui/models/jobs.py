@@ -112,7 +112,8 @@ def progress_text(job: JobInfo, now_unix_ns: int | None = None, place: int | Non
     """The right side of a job's line: its phase, its place in the queue, or how it ended."""
     state = state_of(job)
     now = time.time_ns() if now_unix_ns is None else now_unix_ns
-    tail = f" · try {job.attempts}" if job.attempts > 1 else ""
+    again = f"try {job.attempts}" if job.partitions <= 1 else "partitions retried"
+    tail = f" · {again}" if job.attempts > 1 else ""
     if state == JobState.RUNNING:
         part = f"{min(job.partitions_done, job.partitions)} of {job.partitions} · " if job.partitions > 1 else ""
         quiet = quiet_ns(job, now)
@@ -143,6 +144,14 @@ def verified_ns(job: JobInfo) -> int | None:
         if phase.name.rpartition(".")[2] == "verify":
             return phase.nanoseconds
     return None
+
+
+def retried(job: JobInfo) -> str:
+    """How often a job was tried again; of several partitions the one that was most often."""
+    if job.attempts <= 1:
+        return ""
+    often = words.times(job.attempts - 1)
+    return f"partitions, each at most {often}" if job.partitions > 1 else often
 
 
 def elapsed_ns(job: JobInfo, now_unix_ns: int) -> int:

@@ -53,9 +53,10 @@ class Load:
 
 
 def load(session: Session, timeline: DeviceTimeline, start_ns: int, end_ns: int) -> Load:
-    """Of [start, end), and not from before the device's first kernel: until then it was not idle, but unused."""
+    """Of [start, end); of a running engine not from before the device's first kernel: until then it was not idle, but
+    unused. A recording has a beginning, from which on its diagnosis counts."""
     compute = timeline.tracks.get(Lane.COMPUTE.value)
-    if compute is not None and len(compute.rows) and not compute.rows.dropped:
+    if not session.recorded and compute is not None and len(compute.rows) and not compute.rows.dropped:
         start_ns = max(start_ns, min(int(compute.rows["start"][0]), end_ns))
     lock = timeline.tracks.get(Lane.LOCK.value)
     kernels = busy_ns(compute, start_ns, end_ns) if compute else None

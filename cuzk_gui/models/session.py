@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from cuzk_engine.client import DeviceDescription, EngineIdentity
-from cuzk_engine.events import HOST_LANE_PREFIX, Lane, Mark
+from cuzk_engine.events import HOST_LANE_PREFIX, Incident, Lane, Mark
 from cuzk_gui.models.digest import Digest, Names
 from cuzk_gui.models.findings import FindingList
-from cuzk_gui.models.incidents import IncidentList
+from cuzk_gui.models.incidents import EARLIER, IncidentList
 from cuzk_gui.models.jobs import JobTable
 from cuzk_gui.models.log import LogRing
 from cuzk_gui.models.memory import MemorySeries, SampleSeries
@@ -112,6 +112,11 @@ class Session:
         return self.identity is not None and not self.recorded
 
     @property
+    def run(self) -> int:
+        """When the engine that is there started, which tells one from its successor; 0 for none."""
+        return self.identity.started_unix_ns if self.identity else 0
+
+    @property
     def nbytes(self) -> int:
         return sum(device.nbytes for device in self.devices.values())
 
@@ -168,7 +173,9 @@ class Session:
                 timeline.samples.append({k: v[fresh] for k, v in samples.items()})
         after = self._resume_after if again else -1
         self.marks.extend(m for m in digest.marks if m.time_ns > after)
-        self.incidents.extend(i for i in digest.incidents if i.time_ns > after)
+        for incident in digest.incidents:
+            if incident.time_ns > after:
+                self.incidents.extend([incident], EARLIER if self._is_of_earlier(incident, digest) else self.run)
         self.findings.extend(digest.findings)
         self.log.extend(line for line in digest.logs if line.time_ns > after)
         self.jobs.update(digest.jobs)
@@ -188,11 +195,19 @@ class Session:
         self.identity = None
         self.version += 1
 
+    def knows_of(self, end_unix_ns: int) -> bool:
+        """Whether the charts reach back to what ended then."""
+        return self.origin_ns is not None and end_unix_ns - self.wall_offset_ns > self.origin_ns
+
+    def _is_of_earlier(self, incident: Incident, digest: Digest) -> bool:
+        """With its first message an engine tells of incidents of its predecessors too."""
+        return digest.time_ns == self._stream_first_ns and incident.time_ns + self.wall_offset_ns < self.run
+
     def _set_clock(self, digest: Digest) -> None:
         self.wall_offset_ns = digest.wall_ns - digest.time_ns
         if self._stream_first_ns is None:
             self._stream_first_ns = digest.time_ns
-            self._stream_from_ns = digest.time_ns - self._history_ns
+            self._stream_from_ns = max(digest.time_ns - self._history_ns, digest.since_ns)
             if digest.identity is not None:  # there is no past before the engine's start
                 self._stream_from_ns = max(
                     self._stream_from_ns, min(digest.identity.started_unix_ns - self.wall_offset_ns, digest.time_ns)

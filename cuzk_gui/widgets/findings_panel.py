@@ -16,7 +16,7 @@ from cuzk_gui.models import findings as model
 from cuzk_gui.models import incidents as incident_words
 from cuzk_gui.models import words
 from cuzk_gui.models.findings import RemedyState
-from cuzk_gui.models.incidents import Record
+from cuzk_gui.models.incidents import IncidentList, Record
 from cuzk_gui.models.loads import MINUTE_NS, idle_by_cause, measured_ns
 from cuzk_gui.models.session import Session
 from cuzk_gui.theme import Theme
@@ -28,7 +28,7 @@ _KEPT_NS = 300_000_000_000  # so long a finding whose remedy was applied here st
 
 
 class Card(QFrame):
-    """``pressed``: the card itself was clicked; ``button``: the one thing to do."""
+    """``pressed``: the card itself was clicked; ``button``: the one thing to do; ``dismiss``: of incidents."""
 
     pressed = Signal()
 
@@ -44,6 +44,11 @@ class Card(QFrame):
         for text in (self.title, self.body, self.remedy, self.gain, self.reason):
             text.setWordWrap(True)
             text.setTextFormat(Qt.TextFormat.PlainText)
+        self.dismiss = QPushButton("×")
+        self.dismiss.setProperty("role", "link")
+        self.dismiss.setAccessibleName("Dismiss")
+        self.dismiss.setToolTip("<p>Dismiss: it is no finding any more. What the charts show of it stays.</p>")
+        self.dismiss.hide()
         self.button = QPushButton("Apply")
         self.button.setProperty("role", "small")
         foot = QHBoxLayout()
@@ -53,7 +58,12 @@ class Card(QFrame):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(10, 7, 8, 8)
         layout.setSpacing(3)
-        for widget in (self.title, self.body, self.remedy):
+        head = QHBoxLayout()
+        head.setSpacing(4)
+        head.addWidget(self.title, 1)
+        head.addWidget(self.dismiss, 0, Qt.AlignmentFlag.AlignTop)
+        layout.addLayout(head)
+        for widget in (self.body, self.remedy):
             layout.addWidget(widget)
         layout.addLayout(foot)
         layout.addWidget(self.reason)
@@ -130,25 +140,30 @@ class FindingsPanel(QFrame):
         self._order: list[tuple[str, str]] = []
         self.version = 0  # of the cards that are there
         self._finding_of: dict[tuple[str, str], Finding] = {}
+        self._records_of: dict[tuple[str, str], list[Record]] = {}
+        self._incidents: IncidentList | None = None
         self._now_ns = 0
 
     def show_session(self, session: Session, device: str) -> None:
         """Takes the cards anew; those that stay are only given their texts."""
         self._now_ns = session.latest_ns
-        incidents = _alike([r for r in session.incidents.records if r.incident.device in ("", device)])
-        told = {records[-1].incident.kind for records in incidents}
+        there = [r for r in session.incidents.records if r.incident.device in ("", device)]
+        incidents = _alike([r for r in there if _concerns(r, session)], session)
+        told = {r.incident.kind for r in there}
         since = 0 if session.recorded else session.latest_ns - model.STALE_NS
         self._applied = {k: at for k, at in self._applied.items() if session.latest_ns - at < _KEPT_NS}
         found = [f for f in session.findings.of(device, since, self._applied) if f.kind not in told]
         order = [("incident", str(records[0].number)) for records in incidents] + [(f.device, f.kind) for f in found]
         self._arrange(order)
+        self._incidents = session.incidents
+        self._records_of = {("incident", str(records[0].number)): records for records in incidents}
         for records in incidents:
             self._show_incidents(self.cards["incident", str(records[0].number)], session, records)
         for finding in found:
             self._show_finding(self.cards[finding.device, finding.kind], session, finding, device)
         self._empty.setVisible(not order)
         self._scroll.setVisible(bool(order))
-        self._note.setText(words.plain(device, 20) if order else "")
+        self._note.setText(_stretch(session) + words.plain(device, 20) if order else "")
         if not order:
             self._empty.setText(_none(session))
 
@@ -176,6 +191,8 @@ class FindingsPanel(QFrame):
                 self.cards[key] = Card("bad" if key[0] == "incident" else "warn")
                 self.cards[key].button.clicked.connect(partial(self._pressed, key))
                 self.cards[key].pressed.connect(partial(self._chosen, key))
+                self.cards[key].dismiss.clicked.connect(partial(self._dismissed, key))
+                self.cards[key].dismiss.setVisible(key[0] == "incident")
             self._list.insertWidget(place, self.cards[key])
         self._order = order
         self.version += 1
@@ -240,11 +257,22 @@ class FindingsPanel(QFrame):
             self._applied[key] = self._now_ns
             self.apply_asked.emit(model.change_of(finding.remedies[0]))
 
+    def _dismissed(self, key: tuple[str, str]) -> None:
+        if self._incidents is not None:
+            self._incidents.dismiss(self._records_of.get(key, ()))
+
     def _chosen(self, key: tuple[str, str]) -> None:
         if key[0] == "incident":
             self.incident_asked.emit(int(key[1]))
         elif (finding := self._finding_of.get(key)) is not None:
             self.finding_chosen.emit(finding)
+
+
+def _stretch(session: Session) -> str:
+    """What time the findings are about, where that is always the same."""
+    if not session.recorded or session.origin_ns is None:
+        return ""
+    return f"all {words.duration(session.latest_ns - session.origin_ns)} · "
 
 
 def _none(session: Session) -> str:
@@ -253,13 +281,23 @@ def _none(session: Session) -> str:
     return "The recording holds none for this device." if session.recorded else "Nothing to improve was found yet."
 
 
-def _alike(records: Sequence[Record]) -> list[list[Record]]:
-    """Those that failed in the same way under the same settings together; the group of the newest first."""
+def _concerns(record: Record, session: Session) -> bool:
+    """Whether an incident is of the engine that runs, and of a recording's time: what an earlier one told is past, and
+    stays in the charts."""
+    if session.recorded and record.incident.time_ns < (session.origin_ns or 0):
+        return False
+    return not record.dismissed and (not session.run or record.run in (0, session.run))
+
+
+def _alike(records: Sequence[Record], session: Session) -> list[list[Record]]:
+    """Those that failed in the same way, of one circuit, under the same settings and limit and in one run of the engine
+    together; the group of the newest first."""
     groups: dict[tuple[object, ...], list[Record]] = {}
     for record in records:
         incident, picture = record.incident, record.incident.picture
-        asked = (picture.purpose, picture.settings) if picture else incident.message
-        key = (incident.kind, incident.device, asked)
+        asked = (picture.purpose, picture.capacity, picture.settings) if picture else incident.message
+        job = session.jobs.get(incident.job) if incident.job else None
+        key = (incident.kind, incident.device, asked, job.circuit_id if job else "", record.run)
         groups[key] = [*groups.pop(key, []), record]
     return list(reversed(groups.values()))[:_MOST_INCIDENTS]
 

@@ -6,7 +6,7 @@ from functools import partial
 from html import escape
 
 from PySide6.QtCore import QRectF, QSize, Qt, QTimer, Signal
-from PySide6.QtGui import QBrush, QColor, QIcon, QPainter, QPaintEvent, QPen, QPixmap
+from PySide6.QtGui import QBrush, QColor, QFontMetricsF, QIcon, QPainter, QPaintEvent, QPen, QPixmap
 from PySide6.QtWidgets import (
     QDialog,
     QFrame,
@@ -37,6 +37,7 @@ from cuzk_gui.widgets.controls import ElidedLabel, label, rule
 
 _REFRESH_MS = 250
 _CHART_HEIGHT = 220
+_BETWEEN = 14  # pixels between two captions
 
 
 class HeldBar(QWidget):
@@ -82,9 +83,16 @@ class HeldBar(QWidget):
         painter.drawLine(QRectF(edge, 0, 0, 0).topLeft(), QRectF(edge, top + height + 3, 0, 0).topLeft())
         painter.setFont(ui_font(11))
         painter.setPen(QColor(colours.muted))
-        line = QRectF(0, top + height + 2, edge, 17)
-        painter.drawText(line, Qt.AlignmentFlag.AlignRight, f"capacity {words.size(self._capacity)}")
-        painter.drawText(line, Qt.AlignmentFlag.AlignLeft, f"held {words.size(self._used)}")
+        for text, at in self.captions(edge, QFontMetricsF(painter.font())):
+            painter.drawText(at.translated(0, top + height + 2), Qt.AlignmentFlag.AlignLeft, text)
+
+    def captions(self, edge: float, metrics: QFontMetricsF) -> list[tuple[str, QRectF]]:
+        """What is written under the bar and where; that of the capacity ends at its ``edge`` where the other one leaves
+        room."""
+        held, capacity = f"held {words.size(self._used)}", f"capacity {words.size(self._capacity)}"
+        wide, other = metrics.horizontalAdvance(held) + 1, metrics.horizontalAdvance(capacity) + 1
+        left = max(edge - other, wide + _BETWEEN)
+        return [(held, QRectF(0, 0, wide, 17)), (capacity, QRectF(left, 0, other, 17))]
 
 
 class IncidentDialog(QDialog):

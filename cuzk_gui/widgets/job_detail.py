@@ -79,8 +79,9 @@ class JobDetail(QFrame):
         """What a recording without a job says here."""
         self._none.setText(text)
 
-    def show_job(self, job: JobInfo | None, place: int = 0, now: int | None = None) -> None:
-        """``place``: in the queue, 1 for the next. ``now``: Unix nanoseconds that durations count to."""
+    def show_job(self, job: JobInfo | None, place: int = 0, now: int | None = None, *, charted: bool = True) -> None:
+        """``place``: in the queue, 1 for the next. ``now``: Unix nanoseconds that durations count to. ``charted``: the
+        charts reach back to it."""
         self._begin.setVisible(job is None and not self._recorded)
         self._none.setVisible(job is None and self._recorded)
         self._job.setVisible(job is not None)
@@ -107,7 +108,7 @@ class JobDetail(QFrame):
         self._facts.setText(self._facts_text(job, now))
         self._facts.setToolTip(f"job {words.plain(job.id, 80)}")
         self._show_phases(job)
-        self._charts.setVisible(job.started_unix_ns > 0)
+        self._charts.setVisible(job.started_unix_ns > 0 and charted)
         self._save.setVisible(job.state == JobState.COMPLETED and not self._recorded)
         self._cancel.setVisible(not getattr(job.state, "ended", False) and not self._recorded)
 
@@ -138,7 +139,7 @@ class JobDetail(QFrame):
             ("priority", str(getattr(job.priority, "value", job.priority))),
             ("submitted", words.clock(job.submitted_unix_ns) if job.submitted_unix_ns else ""),
             ("partitions", f"{job.partitions_done} of {job.partitions} done" if job.partitions > 1 else ""),
-            ("retried", words.times(job.attempts - 1) if job.attempts > 1 else ""),
+            ("retried", model.retried(job)),
             ("last activity", _ago(job, now)),
             ("job", short_ids(words.plain(job.id, 80))),
         ]

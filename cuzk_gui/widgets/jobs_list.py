@@ -85,8 +85,8 @@ def _tip(job: JobInfo) -> str:
     if job.partitions > 1:
         lines.append(f"{job.partitions_done} of {job.partitions} partitions done")
     lines.append(f"priority {model.priority_of(job)}")
-    if job.attempts > 1:
-        lines.append(f"retried {words.times(job.attempts - 1)}")
+    if again := model.retried(job):
+        lines.append(f"retried {again}")
     if job.error:
         lines.append(words.plain(job.error, 1000))
     return "\n".join(lines)

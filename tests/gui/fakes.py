@@ -237,6 +237,7 @@ class FakeConnection:
         self.closed = False
 
     def telemetry(self, history_ns: int = 0, *, columns: bool = False) -> FakeStream:
+        self.engine.histories.append(history_ns)
         return self.engine.open_stream()
 
     def apply_settings(self, changes: Iterable[SettingChange]) -> list[SettingInfo]:
@@ -290,6 +291,7 @@ class FakeEngine:
         self.others: int | None = None
         self.jobs: dict[str, JobInfo] = {}
         self.streams: list[FakeStream] = []
+        self.histories: list[int] = []  # asked for, nanoseconds
         self.memory: dict[tuple[str, str], int] = {("cpu", "context"): 64 * MIB, ("cpu", "srs"): 900 * MIB}
         self.stale = False
         self.message = ""

@@ -330,5 +330,12 @@ class FakeRecording:
                 ledger() if first else None,
             )
 
+    def diagnosis(self) -> EventBatch:
+        found = EventBatch.empty()
+        end = self._end if self._broken is None else self.info.start_ns + self._broken * 2 * 10**9
+        found.gaps = [gap for gap in self.events.gaps if gap.end_ns < end]
+        found.findings = [finding for finding in self.events.findings if finding.time_ns < end]
+        return found
+
     def close(self) -> None:
         self.closed = True

@@ -1,15 +1,17 @@
 """Charts: what is painted, how much, and what is said about a point."""
 
+import itertools
 import time
 
 import numpy as np
 import pytest
 from PySide6.QtCore import QPoint, QPointF, Qt
-from PySide6.QtGui import QColor, QImage, QWheelEvent
+from PySide6.QtGui import QColor, QFontMetricsF, QImage, QWheelEvent
 from pytestqt.qtbot import QtBot
 
 from cuzk_engine.client import ProcessState
-from cuzk_engine.events import Allocation, EventBatch, Mark, Sample, Span
+from cuzk_engine.events import Allocation, EventBatch, Incident, Mark, Sample, Span
+from cuzk_gui.charts.chart import mark_texts
 from cuzk_gui.charts.plot import Plot
 from cuzk_gui.charts.scene import Scene
 from cuzk_gui.charts.stack import ChartStack
@@ -18,7 +20,7 @@ from cuzk_gui.models.digest import digests
 from cuzk_gui.models.groups import Group
 from cuzk_gui.models.session import Session
 from cuzk_gui.models.view import TimeView
-from cuzk_gui.theme import Theme
+from cuzk_gui.theme import Theme, ui_font
 from tests.gui import fakes
 from tests.gui.conftest import OpenWindow
 from tests.gui.fakes import MIB, FakeEngine
@@ -270,6 +272,25 @@ class TestAxis:
             x = round(inside.left() + inside.width() * 0.5)
             column = [colour_at(image, x + d, y) for d in (-1, 0, 1) for y in range(image.height())]
             assert column.count(scene.colours.accent) > 0.3 * inside.height()
+
+    def test_no_line_runs_through_the_text_of_a_mark(self, scene: Scene, stack: ChartStack) -> None:
+        start(scene)
+        events = EventBatch.empty()
+        for moment in (5.3, 5.0, 5.1):  # as they come: not by time
+            events.marks.append(Mark(round(moment * SECOND), "setting", f"workers per device, changed at {moment}"))
+        events.incidents.append(Incident(round(5.2 * SECOND), "cpu", "worker-died", "", "signal 9"))
+        feed(scene, fakes.update(10 * SECOND, events))
+        chart = stack.memory
+        image = picture(stack, chart)
+        area, corner = chart.area(), chart.plot.inside().topLeft()
+        texts = mark_texts(chart._marks_in(area), area, QFontMetricsF(ui_font(11)))
+        assert [text[-3:] for _, text in texts] == ["5.0", "5.1", "5.3"]
+        for one, other in itertools.combinations([rect for rect, _ in texts], 2):
+            assert not one.intersects(other)
+        x = round(corner.x() + area.x_of(events.incidents[0].time_ns))
+        for rect, _ in texts:
+            inside = range(round(corner.y() + rect.top()) + 2, round(corner.y() + rect.bottom()) - 2)
+            assert scene.colours.bad not in [colour_at(image, x, y) for y in inside]
 
     def test_plots_share_their_edges(self, scene: Scene, stack: ChartStack) -> None:
         start(scene)

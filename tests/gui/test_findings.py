@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from PySide6.QtCore import QPointF
+from PySide6.QtGui import QFontMetricsF
 from PySide6.QtWidgets import QLabel
 from pytestqt.qtbot import QtBot
 
@@ -14,8 +15,9 @@ from cuzk_gui.models import incidents as incident_words
 from cuzk_gui.models.findings import FindingList, RemedyState, gain_text, remedy_state
 from cuzk_gui.models.frozen import frozen_session
 from cuzk_gui.models.session import Session
-from cuzk_gui.widgets.findings_panel import Card
-from cuzk_gui.widgets.incident_dialog import IncidentDialog
+from cuzk_gui.theme import Theme, ui_font
+from cuzk_gui.widgets.findings_panel import Card, FindingsPanel
+from cuzk_gui.widgets.incident_dialog import HeldBar, IncidentDialog
 from cuzk_gui.window import MainWindow
 from tests.gui import fakes, stories
 from tests.gui.conftest import OpenWindow
@@ -189,6 +191,10 @@ class TestIncidentWords:
         text = incident_words.headline(stories.incident(10**12))
         assert text == "Worker 1 asked for 6.00 GiB for the vectors a, b, c, and 5.43 GiB of 139.8 GiB were free"
         plain = Incident(1, GPU, "device-lost", "", "xid 79: the card fell off the bus")
+        whole = replace(
+            stories.incident(10**12), requested=14 << 20, picture=replace(stories.picture(1), purpose="partition")
+        )
+        assert incident_words.headline(whole).startswith("Worker 1 asked for 14.0 MiB for a whole partition, and ")
         assert incident_words.headline(plain) == "xid 79: the card fell off the bus"
         assert incident_words.title(plain) == "Device lost"
         assert incident_words.title(replace(plain, kind="gremlins-seen")) == "Gremlins seen"
@@ -266,6 +272,29 @@ class TestIncidentDialog:
         assert dialog.chart is not None
         assert window.live.show_incident(1) is dialog  # raised, not opened twice
 
+    def test_its_capacity_is_the_one_of_that_moment_everywhere(self, window: MainWindow) -> None:
+        session = window.session
+        record = session.incidents.records[0]
+        assert record.incident.picture is not None
+        picture = replace(record.incident.picture, capacity=60 * GIB)  # what the device has now is another one
+        dialog = IncidentDialog(
+            window.theme, session, replace(record, incident=replace(record.incident, picture=picture))
+        )
+        assert dialog.chart is not None
+        assert dialog.chart.scene.capacity == 60 * GIB
+        dialog.deleteLater()
+
+    @pytest.mark.parametrize("requested", [GIB, 500 * GIB])
+    def test_captions_under_the_bar_do_not_meet(self, window: MainWindow, requested: int) -> None:
+        bar = HeldBar(window.theme, stories.picture(1), requested)
+        metrics = QFontMetricsF(ui_font(11))
+        for edge in (900.0, 130.0, 3.0):
+            (held, first), (capacity, second) = bar.captions(edge, metrics)
+            assert (held, capacity) == ("held 134.4 GiB", "capacity 139.8 GiB")
+            assert first.right() < second.left()
+            assert second.right() == pytest.approx(max(edge, second.right()))
+        bar.deleteLater()
+
     def test_its_button_applies_what_would_have_fitted(
         self, window: MainWindow, engine: FakeEngine, qtbot: QtBot
     ) -> None:
@@ -299,6 +328,60 @@ class TestIncidentDialog:
         assert ("incident", "2") not in cards
         assert cards["incident", "1"].title.text().startswith("Out of memory, 2 times, ")
         assert cards["incident", "3"].title.text().startswith("Worker died, ")
+
+    def test_other_circuits_and_limits_have_cards_of_their_own(
+        self, window: MainWindow, engine: FakeEngine, qtbot: QtBot
+    ) -> None:
+        now, cards = time.monotonic_ns(), window.live.findings.cards
+        jobs = [fakes.job("one", circuit_id="small"), fakes.job("two", circuit_id="large")]
+        small, large = stories.incident(now, "one"), stories.incident(now, "two")
+        assert small.picture is not None
+        limited = replace(small, picture=replace(small.picture, capacity=GIB))
+        events = EventBatch.empty()
+        events.incidents += [small, large, limited, small]
+        engine.push(fakes.update(now, events, jobs=jobs))
+        qtbot.waitUntil(lambda: ("incident", "4") in cards, timeout=WAIT_MS)
+        assert {
+            number: card.title.text() for (kind, number), card in cards.items() if kind == "incident"
+        }.keys() == set("1234")
+        assert cards["incident", "2"].title.text().startswith("Out of memory, 2 times, ")
+
+    def test_what_an_earlier_engine_told_is_past(self, window: MainWindow, engine: FakeEngine, qtbot: QtBot) -> None:
+        now, cards = time.monotonic_ns(), window.live.findings.cards
+        assert ("incident", "1") in cards
+        later = fakes.identity(devices=(stories.gpu(),), started_unix_ns=time.time_ns())
+        engine.push(fakes.update(now, identity=later))
+        qtbot.waitUntil(lambda: ("incident", "1") not in cards, timeout=WAIT_MS)
+        assert (GPU, "out-of-memory") not in cards
+        assert len(window.session.incidents) == 1  # its flag stays
+        events = EventBatch.empty()
+        events.incidents.append(stories.incident(now))
+        engine.push(fakes.update(now, events))
+        qtbot.waitUntil(lambda: ("incident", "2") in cards, timeout=WAIT_MS)
+        assert not cards["incident", "2"].title.text().startswith("Out of memory, 2 times, ")
+
+    def test_what_an_engine_says_of_its_predecessors_is_past(self, theme: Theme, qtbot: QtBot) -> None:
+        now, events, session = time.monotonic_ns(), EventBatch.empty(), Session()
+        events.incidents += [stories.incident(now - 60 * SECOND), stories.incident(now - 20 * SECOND)]
+        feed(session, fakes.update(now, events, identity=gpu_engine().identity))
+        panel = FindingsPanel(theme)
+        qtbot.addWidget(panel)
+        panel.show_session(session, GPU)
+        assert list(panel.cards) == [("incident", "2")]
+
+    def test_it_can_be_dismissed_until_it_happens_again(
+        self, window: MainWindow, engine: FakeEngine, qtbot: QtBot
+    ) -> None:
+        cards = window.live.findings.cards
+        assert not cards["incident", "1"].dismiss.isHidden()
+        assert upload_card(window).dismiss.isHidden()
+        cards["incident", "1"].dismiss.click()
+        qtbot.waitUntil(lambda: ("incident", "1") not in cards, timeout=WAIT_MS)
+        now, events = time.monotonic_ns(), EventBatch.empty()
+        events.incidents.append(stories.incident(now))
+        engine.push(fakes.update(now, events))
+        qtbot.waitUntil(lambda: ("incident", "2") in cards, timeout=WAIT_MS)
+        assert ("incident", "1") not in cards
 
     def test_without_a_picture(self, window: MainWindow, engine: FakeEngine, qtbot: QtBot) -> None:
         events = EventBatch.empty()

@@ -250,6 +250,16 @@ class TestSession:
         assert memory.total == total == 100
         assert memory.at(20 * SECOND) == {"srs": 100}
 
+    def test_it_begins_where_the_engine_still_has_its_past(self) -> None:
+        session = Session()
+        session.begin_stream(3600 * SECOND)
+        engine = fakes.identity(started_unix_ns=0)
+        first = fakes.update(4000 * SECOND, identity=engine, memory={("cpu", "srs"): 100}, since_ns=3900 * SECOND)
+        feed(session, first, fakes.update(3901 * SECOND))
+        assert session.seconds(session.latest_ns) == 100.0
+        assert session.devices["cpu"].memory.at(3899 * SECOND) is None
+        assert session.devices["cpu"].memory.at(3950 * SECOND) == {"srs": 100}
+
     def test_between_two_engines_memory_is_unknown(self) -> None:
         session = Session()
         feed(session, fakes.update(SECOND, memory={("cpu", "srs"): 100}))
@@ -486,9 +496,11 @@ class TestSeveralPartitions:
         job = fakes.job(partitions=10, partitions_done=6, phase="msm", attempts=1)
         now = job.last_activity_unix_ns
         assert jobs.progress_text(job, now) == "6 of 10 · MSM"
-        assert jobs.progress_text(replace(job, attempts=2), now) == "6 of 10 · MSM · try 2"
+        assert (jobs.retried(job), jobs.retried(replace(job, attempts=2, partitions=1))) == ("", "once")
+        assert jobs.retried(replace(job, attempts=2)) == "partitions, each at most once"
+        assert jobs.progress_text(replace(job, attempts=2), now) == "6 of 10 · MSM · partitions retried"
         queued = replace(job, state=JobState.QUEUED, queue_position=3, priority=Priority.CRITICAL, attempts=2)
-        assert jobs.progress_text(queued, now) == "queued, no. 3 · critical · try 2"
+        assert jobs.progress_text(queued, now) == "queued, no. 3 · critical · partitions retried"
 
     def test_files(self, tmp_path: Path) -> None:
         pairs = (("p1", "u1"), ("p2", "u2"))

@@ -11,12 +11,15 @@ from PySide6.QtGui import QDropEvent
 from pytestqt.qtbot import QtBot
 
 from cuzk_engine.client import CuzkError, ProcessState, TelemetryUpdate
+from cuzk_engine.client.recording import Recording
 from cuzk_engine.events import EventBatch
 from cuzk_engine.proto import engine_v1_pb2 as pb
+from cuzk_engine.recording.contents import Contents
 from cuzk_engine.recording.writer import RecordingWriter
 from cuzk_engine.telemetry.columns import encode_events
 from cuzk_gui.main import _parser
 from cuzk_gui.models.findings import RECORDED
+from cuzk_gui.models.loads import load, shown_stretch
 from cuzk_gui.recording import RecordingFeed, open_recording
 from cuzk_gui.window import MainWindow
 from tests.gui import stories
@@ -62,7 +65,7 @@ class TestShown:
         assert len(session.jobs) == len(recording.jobs)
         assert (len(session.marks), len(session.incidents), len(session.findings)) == (1, 1, 2)
         qtbot.waitUntil(lambda: len(window.shown.findings.cards) == 3, timeout=WAIT_MS)
-        assert window.shown.idle.title == "Idle time, shown stretch"
+        assert window.shown.idle.title == "Idle time, whole recording"
         assert any("pageable upload" in line for line in window.shown.idle.lines)
         view = window.scene.view
         assert not view.following
@@ -168,6 +171,9 @@ class TestOpening:
                 first = next(super().updates(columns=columns))
                 yield replace(first, events=EventBatch.empty(), jobs=[])
                 assert go.wait(30)
+
+            def diagnosis(self) -> EventBatch:
+                return EventBatch.empty()
 
         window._opener = lambda path: Empty()
         window.open_recording("/runs/h200.cuzk")
@@ -289,5 +295,34 @@ def test_a_real_file(window: MainWindow, qtbot: QtBot, tmp_path: Path) -> None:
     record = session.incidents.records[0]
     assert record.incident.picture is not None
     assert record.incident.picture.remedies[0].value == "locked"
-    assert [f.kind for f in session.findings.of(GPU)] == ["pageable-upload", "other-process"]
     assert window.shown.show_incident(1) is not None
+
+
+def test_it_says_what_cuzk_diagnose_says(window: MainWindow, qtbot: QtBot, tmp_path: Path) -> None:
+    """Also of the time before the first kernel, and whatever the engine told while it ran."""
+    file = tmp_path / "run.cuzk"
+    write(file, 40)
+    window.open_recording(str(file))
+    qtbot.waitUntil(lambda: window.recording is not None and window.recording.feed.done, timeout=WAIT_MS)
+    with Recording.open(file) as recording:
+        contents = Contents.load(recording)
+    summary = contents.summary(GPU)
+    window._show_slow()
+    session, shown = window.session, window.shown
+    stretch = shown_stretch(session, shown.scene.start_ns, shown.scene.end_ns)
+    assert stretch == (contents.start_ns, contents.end_ns)
+    times = load(session, session.devices[GPU], *stretch)
+    assert (times.measured, times.kernels, times.lock) == (
+        summary.shares.window,
+        summary.shares.busy,
+        summary.shares.held,
+    )
+    assert {row.cause: row.ns for row in times.idle} == dict(summary.idleness.by_cause())
+    assert times.unexplained == summary.idleness.short_ns
+    told = {f.kind: (f.title, f.evidence, f.remedies) for f in session.findings.of(GPU)}
+    assert told == {f.kind: (f.title, f.evidence, f.remedies) for f in summary.findings}
+    assert shown.idle.title == "Idle time, whole recording"
+    assert shown.findings._note.text() == "all 40.0 s · cuda:0"
+    window.scene.view.zoom(0.5)
+    window._show_slow()
+    assert shown.idle.title == "Idle time, shown stretch"

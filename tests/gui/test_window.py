@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
+from PySide6.QtCore import QMimeData, QPointF, QSize, Qt, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QApplication, QDialog, QPushButton
 from pytestqt.qtbot import QtBot
@@ -19,7 +19,7 @@ from cuzk_gui.theme import DARK, LIGHT, Theme, ThemeChoice
 from cuzk_gui.widgets.close_dialog import CloseDialog
 from cuzk_gui.widgets.controls import Segmented, Switch
 from cuzk_gui.widgets.prove_dialog import ProveDialog
-from cuzk_gui.window import SMALLEST, MainWindow
+from cuzk_gui.window import SMALLEST, MainWindow, first_size
 from tests.gui import fakes, stories
 from tests.gui.conftest import OpenWindow
 from tests.gui.fakes import FakeEngine
@@ -275,6 +275,29 @@ class TestProofs:
         view, job = window.scene.view, window.session.jobs.get("job-1")
         assert not view.following
         assert view.start < window.session.seconds(job.started_unix_ns - window.session.wall_offset_ns) < view.end
+
+    def test_the_first_window_fits_the_screen(self) -> None:
+        assert first_size(QSize(1280, 800)) == QSize(1264, 756)
+        assert first_size(QSize(3840, 2160)) == QSize(1500, 900)
+        assert first_size(QSize(640, 480)) == SMALLEST
+
+    def test_it_opens_no_larger_than_its_screen_has_room(self, window: MainWindow) -> None:
+        assert window.size() == first_size(window.screen().availableSize())
+
+    def test_what_a_running_engine_did_lately_is_asked_for(self, window: MainWindow, engine: FakeEngine) -> None:
+        assert engine.histories == [3600 * 10**9]
+
+    def test_a_job_before_all_that_the_charts_know_cannot_be_shown_there(
+        self, window: MainWindow, engine: FakeEngine, qtbot: QtBot
+    ) -> None:
+        link = window.detail._charts
+        begin = window.session.wall_ns(0.0)
+        ended = {"state": JobState.COMPLETED, "progress": 1.0, "started_unix_ns": begin - 9 * 10**9}
+        engine.set_job(fakes.job("old", finished_unix_ns=begin - 5 * 10**9, **ended))
+        qtbot.waitUntil(lambda: window.detail.job_id == "old", timeout=WAIT_MS)
+        qtbot.waitUntil(link.isHidden, timeout=WAIT_MS)
+        engine.set_job(fakes.job("old", finished_unix_ns=begin + 5 * 10**9, **ended))
+        qtbot.waitUntil(lambda: not link.isHidden(), timeout=WAIT_MS)
 
     def test_a_circuit_that_somebody_else_registered_appears(
         self, window: MainWindow, engine: FakeEngine, qtbot: QtBot

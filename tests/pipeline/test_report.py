@@ -173,3 +173,20 @@ def test_what_is_set_already_is_not_advised():
 def test_advice_says_how_much():
     (first, *_) = remedies(PipelineSettings(), 1, 225, "cuda", "cuda:1", total)
     assert first.text == "Allocate a partition's buffers while the device is held, not before: 170 B instead of 190 B"
+
+
+def test_the_least_memory_that_would_have_done_comes_before_that_of_all_workers():
+    def large(settings, workers):
+        return total(settings, workers) << 20
+
+    def arenas(available, least):
+        found = remedies(PipelineSettings(), 3, available << 20, "cpu", "cpu", large, least)
+        return [(r.value, r.peak >> 20, r.text) for r in found if r.key == "cpu.arena"]
+
+    assert arenas(2, (80 << 20) - 5) == [
+        ("80MiB", 79, "Give the CPU device 80 MiB, room for one partition at a time in the smallest mode"),
+        ("230MiB", 230, "Give the CPU device 230 MiB, room for all workers at once"),
+    ]
+    assert [value for value, _, _ in arenas(2, 230 << 20)] == ["230MiB"]
+    assert [value for value, _, _ in arenas(90, 80 << 20)] == ["230MiB"]  # that was there
+    assert [value for value, _, _ in arenas(2, None)] == ["230MiB"]

@@ -63,12 +63,16 @@ def test_a_slow_reader_loses_counted_events_and_goes_on() -> None:
 
 def test_the_past_is_bounded() -> None:
     async def check() -> None:
-        hub = Hub(max_past_events=100)
-        for _ in range(1000):
+        clock = Clock()
+        hub = Hub(max_past_events=100, clock=clock)
+        for number in range(1000):
+            assert (hub.past_since_ns > 0) == (number > 10)
+            clock.now += 1
             hub.publish(batch(spans=10))
         assert hub.past_events <= 100
         _, history, _ = hub.subscribe(10**18)
         assert len(history) == 10
+        assert hub.past_since_ns == history[0].time_ns - 1
 
     asyncio.run(check())
 
