@@ -105,6 +105,7 @@ def _with_engine(engine: LocalEngine, folder: Path) -> _Outcome:
         return _Outcome(error="the demo circuit is not there: the installation lacks assets/demo")
     window.ended.connect(lambda: app.exit(0))
     window.resize(*_PICTURE)
+    window.live.set_sizes(window.width())
     window.show()
     control = window.controller
     wait_ready = QTimer()

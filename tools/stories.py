@@ -108,6 +108,7 @@ class Stage:
         preferences.on_close = OnClose.KEEP
         self.window = MainWindow(self._engine, theme, preferences)
         self.window.resize(*_SIZE)
+        self.window.live.set_sizes(self.window.width())
         self.window.show()
 
     def __enter__(self) -> Stage:

@@ -133,10 +133,12 @@ def _tables(past: Iterable[pb.TelemetryBatch], since_ns: int, until_ns: int) -> 
 
 
 def _table(events: Sequence[Any]) -> dict[str, Any]:
+    """Of events of one kind, which are dataclasses or, where they are many, named tuples."""
     newest = events[-_ROWS:]
+    is_plain = isinstance(newest[0], tuple)
     return {
-        "fields": [item.name for item in fields(newest[0])],
-        "rows": [astuple(event) for event in newest],
+        "fields": list(newest[0]._fields) if is_plain else [item.name for item in fields(newest[0])],
+        "rows": list(newest) if is_plain else [astuple(event) for event in newest],
         "left_out": len(events) - len(newest),
     }
 
