@@ -165,7 +165,8 @@ def compare(args: argparse.Namespace) -> list[Pairs]:
         raise SystemExit(f"{missing[0]} not found; give its path with --{missing[0]} ({PEERS[missing[0]].hint})")
     chosen = {name: path for name, path in found.items() if path is not None and (not args.only or name in args.only)}
     if not chosen:
-        raise SystemExit("no peer found; give the path of one, as in --rapidsnark PATH")
+        hints = "; ".join(f"--{name} PATH ({peer.hint})" for name, peer in PEERS.items())
+        raise SystemExit(f"no other prover was found to compare with; install one, or give its path: {hints}")
     results = []
     with tempfile.TemporaryDirectory(prefix="cuzk-benchmark-") as folder:
         for name, program in chosen.items():

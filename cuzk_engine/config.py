@@ -156,10 +156,15 @@ def find_file(explicit: str | os.PathLike[str] | None, environment: Mapping[str,
             origin = "--config" if explicit else "CUZK_CONFIG"
             raise SettingError(f"{path}: no such configuration file (named by {origin})")
         return path
-    for path in (paths.config_dir() / "cuzk.toml", REFERENCE_PATH):
-        if _is_file(path):
-            return path
-    return None
+    return next((path for path in (*_own_file(), REFERENCE_PATH) if _is_file(path)), None)
+
+
+def _own_file() -> list[Path]:
+    """None for a user without a home folder, who can prove all the same."""
+    try:
+        return [paths.config_dir() / "cuzk.toml"]
+    except CuzkError:
+        return []
 
 
 def _is_file(path: Path) -> bool:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cuzk_engine.units import format_size
+
 
 class CuzkError(Exception):
     """A fault that a user can understand; ``str(error)`` is one line."""
@@ -21,6 +23,12 @@ class CuzkError(Exception):
 def _shown(message: str) -> str:
     """One line of text. Names in it may hold what a terminal obeys, or bytes that are no text."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in " ".join(message.split()))
+
+
+def _sizes(*sizes: int) -> list[str]:
+    """As people read them; to the byte where different ones would look alike."""
+    shown = [format_size(size) for size in sizes]
+    return shown if len(set(shown)) == len(set(sizes)) else [f"{size:,} bytes" for size in sizes]
 
 
 class UsageError(CuzkError):
@@ -62,9 +70,9 @@ class OutOfDeviceMemoryError(CuzkError):
     def __init__(self, device: str, purpose: str, requested: int, free: int, capacity: int) -> None:
         self.device, self.purpose = device, purpose
         self.requested, self.free, self.capacity = requested, free, capacity
+        asked, left, whole = _sizes(requested, free, capacity)
         super().__init__(
-            f"device {device}: out of memory: {requested:,} bytes for {purpose} were asked for, "
-            f"{free:,} of {capacity:,} are free"
+            f"device {device}: out of memory: {asked} for {purpose} were asked for, {left} of {whole} are free"
         )
 
 
@@ -73,9 +81,9 @@ class MemoryPlanError(OutOfDeviceMemoryError):
 
     def __init__(self, device: str, needed: int, available: int, capacity: int, advice: str = "") -> None:
         super().__init__(device, "partition", needed, available, capacity)
-        whole = available == capacity
-        found = f"the device has {capacity:,}" if whole else f"{available:,} of {capacity:,} are available"
-        message = f"device {device}: not enough memory: the proof needs {needed:,} bytes, {found}"
+        need, room, whole = _sizes(needed, available, capacity)
+        found = f"the device has {whole}" if available == capacity else f"{room} of {whole} are available"
+        message = f"device {device}: not enough memory: the proof needs {need}, {found}"
         self.args = (f"{message}; {advice}" if advice else message,)
 
 

@@ -182,6 +182,14 @@ def test_rows_that_time_does_not_reach_are_named() -> None:
     assert run("pipeline.py", "--vary", "colour").returncode == 2
 
 
+def test_without_another_prover_it_is_said_how_to_get_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(peers.Peer, "find", lambda peer, given: None)
+    args = compare.parser("").parse_args([str(tmp_path / "k"), str(tmp_path / "w"), "--cuzk", sys.executable])
+    args.only = []
+    with pytest.raises(SystemExit, match=r"--snarkjs PATH \(npm ci in the project's folder\); --rapidsnark PATH"):
+        compare.compare(args)
+
+
 def test_engines_on_lists_of_devices_are_compared() -> None:
     result = run("several_gpus.py", "--devices", "cpu", "cpu", "--count", 12, "--job", 5, "--wanted", 0.01, "--json")
     assert (result.returncode, result.stderr) == (0, "")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cuzk_engine.errors import CuzkError, FormatError
+from cuzk_engine.errors import CuzkError, FormatError, MemoryPlanError, OutOfDeviceMemoryError
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,15 @@ from cuzk_engine.errors import CuzkError, FormatError
 def test_a_message_is_one_line_that_no_terminal_obeys(name: str, shown: str) -> None:
     assert str(CuzkError(f"{name}: no such file")) == f"{shown}: no such file"
     assert str(FormatError(Path(name), "no such file")) == f"{shown}: no such file"
+
+
+def test_memory_is_told_in_sizes_that_people_read() -> None:
+    assert str(OutOfDeviceMemoryError("cpu", "msm", 11_060_352, 5 << 20, 8 << 20)) == (
+        "device cpu: out of memory: 10.5 MiB for msm were asked for, 5 MiB of 8 MiB are free"
+    )
+    assert str(MemoryPlanError("cpu", 11_060_352, 8 << 20, 8 << 20, "raise it")) == (
+        "device cpu: not enough memory: the proof needs 10.5 MiB, the device has 8 MiB; raise it"
+    )
+    assert str(MemoryPlanError("cpu", (8 << 20) + 1, 8 << 20, 8 << 20)) == (  # to the byte where it matters
+        "device cpu: not enough memory: the proof needs 8,388,609 bytes, the device has 8,388,608 bytes"
+    )

@@ -50,6 +50,14 @@ def test_with_cuzk_home_no_other_home_is_needed(homeless: Path, monkeypatch: pyt
         allowed.check(str(Path.cwd() / "~" / "a"))
 
 
+def test_a_refusal_says_where_to_allow_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUZK_HOME", str(tmp_path))
+    for file, named in ((None, tmp_path / "config" / "cuzk.toml"), (tmp_path / "my.toml", tmp_path / "my.toml")):
+        with pytest.raises(CuzkError) as refusal:
+            AllowedPaths(["/params"], "", file).check("/elsewhere/a")
+        assert str(refusal.value).endswith(f"add its folder to daemon.allowed_paths in {named} and restart the engine")
+
+
 def test_a_home_of_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUZK_HOME", "~no-such-user/x")
     assert paths.data_dir() == Path.cwd() / "~no-such-user/x/data"

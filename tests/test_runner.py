@@ -25,7 +25,7 @@ from cuzk_engine.groth16.plan import CircuitSizes
 from cuzk_engine.groth16.verify import verify
 from cuzk_engine.keys import KeyCache
 from cuzk_engine.runner import Evaluation, PipelineSettings, Prestage, Runner
-from cuzk_engine.units import parse_size
+from cuzk_engine.units import format_size, parse_size
 from cuzk_engine.workload.make import write_folder
 from cuzk_engine.workload.profiles import make_circuit
 from tests.support.bench import GIB, ME, Bench
@@ -158,7 +158,9 @@ def test_a_plan_that_can_never_fit_is_refused_with_the_numbers():
         needed = planned(item, settings)
         with pytest.raises(MemoryPlanError) as refusal:
             bench.prove(item, settings)
-        assert f"the proof needs {needed:,} bytes, the device has {capacity:,}; raise cpu.arena" in str(refusal.value)
+        assert f"the proof needs {format_size(needed)}, the device has {format_size(capacity)}; raise cpu" in str(
+            refusal.value
+        )
     assert bench.device.memory().peak == 0
     incidents = [event for event in bench.events if isinstance(event, Incident)]
     requested = {planned(item, settings) for settings in MODES}

@@ -357,4 +357,6 @@ def _cancel_job(args: argparse.Namespace, job_id: str) -> None:
 
 
 def _summary(args: argparse.Namespace, result: dict[str, Any]) -> str:
-    return f"{args.proof}, {args.public}: proof verified, {result['seconds']:.2f} s on {result['device']}"
+    count = result.get("proofs", 1)
+    what = "proof" if count == 1 else f"{count} proofs"
+    return f"{args.proof}, {args.public}: {what} verified, {result['seconds']:.2f} s on {result['device']}"

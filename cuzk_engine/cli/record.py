@@ -105,13 +105,14 @@ def _record(client: EngineClient, writer: RecordingWriter, history: int, seconds
 def _report(writer: RecordingWriter, seconds: float, end: str, *, as_json: bool) -> None:
     from cuzk_engine.units import format_size
 
-    size = writer.path.stat().st_size
+    size, covered = writer.path.stat().st_size, _covered(writer.path)
     if as_json:
         say_json(
             {
                 "path": str(writer.path),
                 "bytes": size,
                 "seconds": seconds,
+                "covered_seconds": covered,
                 "events": writer.events,
                 "lost": writer.lost,
                 "dropped_chunks": writer.dropped_chunks,
@@ -119,13 +120,22 @@ def _report(writer: RecordingWriter, seconds: float, end: str, *, as_json: bool)
             }
         )
         return
-    say(f"{writer.path}: {writer.events:,} events in {seconds:.1f} s, {format_size(size)}")
+    past = f" and of {covered - seconds:.1f} s before" if covered >= seconds + 0.1 else ""
+    say(f"{writer.path}: {writer.events:,} events of {seconds:.1f} s{past}, {format_size(size)}")
     if end == "engine":
         say("the engine ended; what it told up to then is recorded")
     if writer.lost:
         say(f"{writer.lost:,} events were lost: they came faster than they could be sent or written")
     if writer.dropped_chunks:
         say("the oldest part was dropped to stay within --limit; of it only the coarse levels are left")
+
+
+def _covered(path: Path) -> float:
+    """Seconds from the first event to the last, those of the history included."""
+    from cuzk_engine.client.recording import Recording
+
+    with Recording.open(path) as recording:
+        return (recording.info.end_ns - recording.info.start_ns) / 1e9
 
 
 def _seconds(text: str) -> float:

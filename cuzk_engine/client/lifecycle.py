@@ -154,7 +154,9 @@ def stop_daemon(
     remove_stale_lock()  # of one that could not clean up any more
     if is_taken(target):
         raise DaemonError(f"the engine has ended, but {taken_message(target)}")
-    return _status(ProcessState.STOPPED, target, "the engine has stopped")
+    queued = status.jobs_queued or 0
+    kept = f"; {queued} queued job{'s' if queued > 1 else ''} will run when it is started again" if queued else ""
+    return _status(ProcessState.STOPPED, target, f"the engine has stopped{kept}")
 
 
 def restart_daemon(

@@ -25,7 +25,7 @@ from cuzk_engine.formats.container import Container
 from cuzk_engine.formats.source import FileIdentity, SourceFile, open_regular, read_at
 from cuzk_engine.formats.wtns import WTNS_SPEC, read_header
 from cuzk_engine.formats.zkey import ZKey
-from cuzk_engine.paths import is_utf8
+from cuzk_engine.paths import config_dir, is_utf8
 
 _HASH_CHUNK: Final = 1 << 20
 _ID_DIGITS: Final = 16
@@ -36,7 +36,8 @@ class AllowedPaths:
     project's own demo circuit, which may be installed anywhere.
     """
 
-    def __init__(self, folders: Iterable[str], param_cache: str) -> None:
+    def __init__(self, folders: Iterable[str], param_cache: str, configuration: Path | None = None) -> None:
+        self._configuration = configuration
         chosen = list(folders) or ["~", param_cache, *_demo_folders()]
         expanded = [os.path.expanduser(folder) for folder in chosen if folder]
         self._folders = [os.path.realpath(folder) for folder in expanded if not folder.startswith("~")]
@@ -53,11 +54,11 @@ class AllowedPaths:
         if not is_utf8(resolved):  # it could be opened, but no message could carry it
             raise RefusedError(Reason.INVALID_ARGUMENT, f"{path}: leads to {resolved!r}, whose name is not UTF-8")
         if not any(resolved == folder or resolved.startswith(folder.rstrip("/") + "/") for folder in self._folders):
-            allowed = ", ".join(self._folders)
+            allowed, file = ", ".join(self._folders), self._configuration or config_dir() / "cuzk.toml"
             raise RefusedError(
                 Reason.PERMISSION_DENIED,
                 f"{path}: lies outside the folders that may be read ({allowed}): "
-                "add its folder to daemon.allowed_paths",
+                f"add its folder to daemon.allowed_paths in {file} and restart the engine",
             )
         return resolved
 

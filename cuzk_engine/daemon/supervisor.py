@@ -85,7 +85,8 @@ class Supervisor:
         self.address = address
         self.state = "starting"
         self.hub = Hub()
-        self.allowed = AllowedPaths(settings.texts("daemon.allowed_paths"), settings.text("srs.param_cache"))
+        folders, cache = settings.texts("daemon.allowed_paths"), settings.text("srs.param_cache")
+        self.allowed = AllowedPaths(folders, cache, settings.path)
         self.circuits = Circuits(store, self.allowed)
         self.spool = Spool()
         self.jobs = JobManager(

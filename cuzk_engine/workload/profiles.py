@@ -43,7 +43,10 @@ def make_circuit(profile: str, curve: Curve) -> Circuit:
     """The circuit that a profile names, its rows and values still to be made. Raises UsageError."""
     match = _PATTERN.fullmatch(profile)
     kind = _KINDS.get(match[1]) if match else None
-    if match is None or kind is None or kind.is_power != bool(match[2]):
+    if match is not None and kind is not None and kind.is_power != bool(match[2]):
+        form = f"a domain is written as a power: {match[1]}:2^{match[3]}" if kind.is_power else "N is a plain number"
+        raise UsageError(f'profile "{profile}" has another form, {form}; expected one like {EXAMPLES}')
+    if match is None or kind is None:
         raise UsageError(f'profile "{profile}" is not known, expected one like {EXAMPLES}')
     size = int(match[3])
     if not kind.least <= size <= kind.most:

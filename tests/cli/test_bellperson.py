@@ -155,6 +155,8 @@ def test_several_witnesses(cuzk, files):
     result = verify(cuzk, files)
     assert result.code == 1
     assert "has the public signals of 2 proofs, expected those of 3" in result.out
+    again = prove(cuzk, files, witnesses=["0.wtns", "1.wtns"])
+    assert ": 2 proofs verified, " in again.out
 
 
 def test_one_bad_witness_of_several_leaves_nothing(cuzk, files):

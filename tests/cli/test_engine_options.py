@@ -1,9 +1,12 @@
 """Which engine a command talks to."""
 
+import json
+import re
 from pathlib import Path
 
 import pytest
 
+from cuzk_engine.client import EngineClient
 from cuzk_engine.client.recording import Recording
 from tests.cli.conftest import Cuzk
 from tests.support.cases import case
@@ -18,6 +21,24 @@ def test_record_finds_the_engine_that_runs(cuzk: Cuzk, cuzk_home: Path, tmp_path
         assert (result.code, result.err) == (0, "")
     with Recording.open(tmp_path / "r.cuzkrec") as recording:
         assert recording.info.address == daemon.address
+
+
+def test_record_says_how_far_back_it_reaches(cuzk: Cuzk, cuzk_home: Path, tmp_path: Path) -> None:
+    with running(cuzk_home, listen="127.0.0.1:0") as daemon:
+        with daemon.client() as client:
+            until_seconds_old(client, 0.6)
+        text = cuzk("record", tmp_path / "a", "--seconds", "0.3", "--history", "10m").out
+        document = json.loads(cuzk("record", tmp_path / "b", "--seconds", "0.3", "--history", "10m", "--json").out)
+    assert re.search(r" events of 0\.\d s and of \d+\.\d s before, ", text), text
+    assert document["covered_seconds"] > document["seconds"] + 0.3
+
+
+def until_seconds_old(client: EngineClient, seconds: float) -> None:
+    """Until the engine has a past of that length: it sends something several times a second."""
+    started = client.identify().started_unix_ns
+    for update in client.telemetry():
+        if update.wall_ns - started > seconds * 1e9:
+            return
 
 
 def test_record_looks_where_the_engine_would_run(cuzk: Cuzk, cuzk_home: Path, tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ HEAVY = {"grpc", "google", "PySide6", "pyqtgraph", "sqlite3", "psutil", "asyncio
 def test_prove_loads_what_it_needs(tmp_path):
     files = [case("bn128", "mul_pub").path("circuit.zkey"), BROKEN / "good.wtns", tmp_path / "p", tmp_path / "s"]
     loaded = loaded_by("prove", *files)
-    unneeded = HEAVY | {"cuzk_engine.client", "cuzk_engine.daemon", "cuzk_engine.settings", "py_arkworks_bls12381"}
+    unneeded = HEAVY | {"cuzk_engine.client", "cuzk_engine.daemon", "py_arkworks_bls12381"}
     assert loaded & unneeded == set()
     assert {"cuzk_engine.runner", "numpy"} <= loaded
 

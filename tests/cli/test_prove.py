@@ -178,7 +178,7 @@ def test_memory_that_is_too_small(cuzk, outputs, monkeypatch):
     assert "witness has 8 values" in error
     item = case("bn128", "merkle10")
     error = refused(cuzk, outputs, item.path("circuit.zkey"), item.path("witness.wtns"))
-    assert "the device has 2,097,152; raise cpu.arena (or CUZK_CPU_ARENA)" in error
+    assert "the device has 2 MiB; raise cpu.arena (or CUZK_CPU_ARENA)" in error
     monkeypatch.setenv("CUZK_CPU_ARENA", "2 gigabytes")
     assert "CUZK_CPU_ARENA in the environment: cpu.arena is '2 gigabytes'" in refused(cuzk, outputs, *GOOD)
 

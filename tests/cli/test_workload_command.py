@@ -37,7 +37,9 @@ def test_json_and_seed(cuzk, tmp_path):
 def test_wrong_usage(cuzk, tmp_path):
     result = cuzk("workload", "chain:16", tmp_path / "w")
     assert result.code == 2
-    assert result.error.startswith('profile "chain:16" is not known, expected one like ')
+    assert result.error.startswith(
+        'profile "chain:16" has another form, a domain is written as a power: chain:2^16; expected one like '
+    )
     result = cuzk("workload", "chain:2^4", tmp_path / "w", "--curve", "secp256k1")
     assert result.code == 2
     assert result.error == '--curve: "secp256k1" is not known, expected bn254 or bls12_381'

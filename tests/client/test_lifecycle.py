@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -198,6 +199,17 @@ def test_a_drain_that_takes_too_long_keeps_the_job(witnesses: Witnesses) -> None
     with EngineClient(start_daemon().address) as client:
         last = finished(client, job)
         assert (last.state, last.attempts) == ("completed", 1)
+
+
+def test_stopping_says_what_is_kept(witnesses: Witnesses) -> None:
+    with EngineClient(start_daemon().address) as client:
+        jobs = [client.submit(key_path=witnesses.key, witness_path=witnesses(seconds=0.5)) for _ in range(6)]
+        until(client, jobs[0], "running")
+    assert re.fullmatch(
+        "the engine has stopped; [1-5] queued jobs? will run when it is started again", stop_daemon().message
+    )
+    with EngineClient(start_daemon().address) as client:
+        assert {finished(client, job).state for job in jobs} == {"completed"}
 
 
 def test_a_bad_configuration_is_one_line(configuration: Path) -> None:

@@ -67,7 +67,7 @@ def test_memory_shortage_is_tried_once_more_in_a_smaller_mode(home: Path, witnes
         assert json.loads(client.fetch(last.id).proof_json)["reduced"] == 1
         hopeless = finished(client, client.submit(key_path=witnesses.key, witness_path=witnesses(memory=True)))
         assert (hopeless.state, hopeless.attempts) == (JobState.FAILED, 2)
-        assert "2,000 bytes for msm were asked for, 10 of" in hopeless.error
+        assert "1.95 KiB for msm were asked for, 10 B of" in hopeless.error
         assert finished(client, beside).attempts == 1
         assert daemon.device_pid() == pid
         assert [incident.kind for incident in _incidents(client)] == ["out-of-memory"]

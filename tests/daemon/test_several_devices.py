@@ -62,9 +62,7 @@ def test_what_is_too_large_for_one_goes_to_another(home: Path, witnesses: Witnes
         too_large = finished(client, submit(client, witnesses, [{"needs": large.capacity + 1}]))
         assert too_large.state is JobState.FAILED
         for device in (small, large):
-            assert f"device {device.id}: not enough memory: the proof needs {large.capacity + 1:,} bytes" in (
-                too_large.error
-            )
+            assert f"device {device.id}: not enough memory: the proof needs " in too_large.error
         wanted = finished(client, submit(client, witnesses, [todo], device=small.id))
         assert wanted.state is JobState.FAILED
         assert large.id not in wanted.error

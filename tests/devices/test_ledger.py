@@ -162,11 +162,11 @@ TestLedgerMachine = LedgerMachine.TestCase
 def test_refusal_carries_the_numbers():
     ledger = Ledger("cpu", 100, advice="raise cpu.arena")
     with pytest.raises(
-        MemoryPlanError, match=r"device cpu: not enough memory: the proof needs 101 bytes, the device has 100; raise"
+        MemoryPlanError, match=r"device cpu: not enough memory: the proof needs 101 B, the device has 100 B; raise"
     ) as e:
         ledger.reserve(60, 41, owner(0), CancelToken())
     assert (e.value.requested, e.value.capacity) == (101, 100)
-    with pytest.raises(OutOfDeviceMemoryError, match="101 bytes for msm were asked for, 100 of 100 are free"):
+    with pytest.raises(OutOfDeviceMemoryError, match="101 B for msm were asked for, 100 B of 100 B are free"):
         ledger.take(101, Purpose.MSM, owner(0))
     assert ledger.use().used == ledger.use().peak == 0
 
@@ -175,7 +175,7 @@ def test_refused_when_nobody_could_give_memory_back():
     """Memory that belongs to no reservation may stay for ever: waiting for it would be silence."""
     ledger = Ledger("cpu", 100)
     grant = ledger.take(50, Purpose.CONTEXT, Owner())
-    with pytest.raises(MemoryPlanError, match="needs 60 bytes, 50 of 100 are available"):
+    with pytest.raises(MemoryPlanError, match="needs 60 B, 50 B of 100 B are available"):
         ledger.reserve(60, 0, owner(0), CancelToken())
     ledger.give_back(grant)
     ledger.reserve(60, 0, owner(0), CancelToken()).release()
@@ -331,7 +331,7 @@ def test_promises_stay_below_what_other_programs_leave():
         grant = ledger.take(60, Purpose.MSM, owner(1))
         assert ledger.try_reserve(1, 0, owner(2)) is None
         ledger.give_back(grant)
-    with pytest.raises(MemoryPlanError, match="needs 101 bytes, the device has 100"):
+    with pytest.raises(MemoryPlanError, match="needs 101 B, the device has 100 B"):
         ledger.reserve(101, 0, owner(1), wait)
     free[0] = 1000
     assert ledger.available() == 100
@@ -383,7 +383,7 @@ def test_who_can_do_with_less_gets_what_fits():
 
 def test_nobody_left_to_give_memory_back():
     ledger = Ledger("cpu", 100)
-    with ledger_holding(ledger, 30), pytest.raises(MemoryPlanError, match="needs 71 bytes, 70 of 100 are available"):
+    with ledger_holding(ledger, 30), pytest.raises(MemoryPlanError, match="needs 71 B, 70 B of 100 B are available"):
         ledger.admit(lambda turn: turn.promise(90, 0) or turn.promise(71, 0), owner(1), CancelToken())
     assert ledger.committed == 0
 
