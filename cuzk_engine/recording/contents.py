@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cuzk_engine.client.convert import job_from_wire
+from cuzk_engine.client.convert import job_from_wire, setting_from_wire
 from cuzk_engine.client.recording import Recording, RecordingInfo
-from cuzk_engine.client.types import DeviceDescription
+from cuzk_engine.client.types import DeviceDescription, SettingInfo
 from cuzk_engine.diagnosis.jobs import JobTable
 from cuzk_engine.diagnosis.memory import PeakMeter
 from cuzk_engine.diagnosis.remedies import WORKERS, Situation
@@ -14,6 +14,7 @@ from cuzk_engine.diagnosis.summary import Summary, summarise
 from cuzk_engine.diagnosis.table import Names, SpanTable, joined
 from cuzk_engine.errors import FormatError
 from cuzk_engine.events import Incident, Mark, Sample
+from cuzk_engine.recording.in_force import InForce, in_force
 from cuzk_engine.telemetry.columns import decode_allocations
 from cuzk_engine.telemetry.rows import incident_from_wire, mark_from_wire, sample_from_wire
 
@@ -22,7 +23,8 @@ _MOST_JOBS = 1_000_000
 
 @dataclass(slots=True)
 class Contents:
-    """``spans`` of all devices; ``damage``: one sentence, where the file could not be read to its end."""
+    """``spans`` of all devices; ``settings``: those in force at ``end_ns``; ``damage``: one sentence, where the file
+    could not be read to its end."""
 
     info: RecordingInfo
     start_ns: int
@@ -33,6 +35,7 @@ class Contents:
     incidents: list[Incident] = field(default_factory=list)
     jobs: JobTable = field(default_factory=lambda: JobTable(_MOST_JOBS))
     peaks: PeakMeter = field(default_factory=PeakMeter)
+    settings: InForce = field(default_factory=InForce)
     damage: str | None = None
 
     @classmethod
@@ -45,6 +48,8 @@ class Contents:
         names = Names()
         found = cls(info, start, end, SpanTable.of((), names), peaks=PeakMeter(start))
         tables: list[SpanTable] = []
+        told: list[tuple[int, list[SettingInfo]]] = []  # the first ones, where nothing dates them, are the last
+        changes: list[Mark] = []
         for table, batch in recording.reader.span_tables(names):
             found.jobs.update(map(job_from_wire, batch.jobs), batch.wall_ns - batch.time_ns)
             tables.append(table.within(start, end + 1))
@@ -57,8 +62,18 @@ class Contents:
                 found.peaks.start(ledger)
             found.peaks.add(row for row in allocations if row.time_ns <= end)
             found.samples += (s for s in map(sample_from_wire, batch.samples) if start <= s.time_ns <= end)
-            found.marks += (m for m in map(mark_from_wire, batch.marks) if start <= m.time_ns <= end)
+            marks = [mark_from_wire(mark) for mark in batch.marks]
+            found.marks += (mark for mark in marks if start <= mark.time_ns <= end)
+            changes += (mark for mark in marks if mark.kind == "setting")
+            began = [mark.time_ns for mark in marks if mark.kind == "recording"]
+            if began and told:  # the stream began then; the history before it was told with the settings of then
+                told[0] = max(batch.time_ns, *began), told[0][1]
+            if batch.settings:
+                told.append(
+                    (batch.time_ns if told else info.end_ns, [setting_from_wire(one) for one in batch.settings])
+                )
             found.incidents += (i for i in map(incident_from_wire, batch.incidents) if start <= i.time_ns <= end)
+        found.settings = in_force(told, changes, end)
         found.peaks.look()
         found.spans = joined(tables, names)
         found.damage = recording.damage
@@ -74,10 +89,10 @@ class Contents:
         return next((one for one in self.info.identity.devices if one.id == device), None)
 
     def situation(self, device: str) -> Situation:
-        """The settings as they were last."""
+        """With the settings as they were at the end."""
         described = self.describe(device)
-        settings = {setting.key: setting.value for setting in self.info.settings if not setting.device}
-        if described is not None and described.workers:
+        settings = dict(self.settings.of(device))
+        if not settings and described is not None and described.workers:
             settings[WORKERS] = str(described.workers)
         inert = frozenset(described.inert_settings) if described is not None else frozenset()
         is_card = device != "cpu" if described is None else described.kind != "cpu"

@@ -16,7 +16,6 @@ from cuzk_engine.recording.contents import Contents
 from cuzk_engine.units import format_size
 
 _SETTINGS: Final = (
-    ("gpus.gpu_workers_per_device", "workers"),
     ("pipeline.prestage", "pre-staging"),
     ("pipeline.double_buffer", "double buffering"),
     ("pipeline.evaluate", "evaluation"),
@@ -24,6 +23,7 @@ _SETTINGS: Final = (
 )
 _DIRECTION: Final[dict[str, str]] = {Lane.H2D: "up", Lane.D2H: "down"}
 _MEMORY: Final = {True: "page-locked", False: "pageable", None: ""}
+_MOST: Final = 100.0
 Cells = Sequence[str]
 
 
@@ -40,8 +40,12 @@ def document(contents: Contents) -> dict[str, Any]:
         "lost": info.lost,
         "dropped_until_ns": info.dropped_until_ns,
         "damage": contents.damage,
-        "settings": {s.key: s.value for s in info.settings if not s.device},
-        "marks": [{"seconds": _after(contents, m.time_ns), "kind": m.kind, "text": m.text} for m in contents.marks],
+        "settings": contents.settings.common,
+        "workers": {device: contents.situation(device).workers for device in contents.devices},
+        "marks": [
+            {"seconds": _after(contents, m.time_ns), "kind": m.kind, "text": m.text, "device": m.device}
+            for m in contents.marks
+        ],
         "devices": [summaries.document(contents.summary(device)) for device in contents.devices],
         "memory": {
             device: {
@@ -96,17 +100,28 @@ def _head(contents: Contents) -> Iterator[str]:
     yield f"  {start}, {length}; cuzk {identity.version}, build {identity.build[:8] or 'unknown'}{lost}"
     if info.dropped_until_ns is not None:
         yield "  the oldest part was dropped for the size limit; this is what was left"
-    values = {setting.key: setting.value for setting in info.settings if not setting.device}
-    words = {"true": "on", "false": "off"}
-    known = [f"{name} {words.get(values[key], values[key])}" for key, name in _SETTINGS if key in values]
+    known = list(_settings(contents))
     if known:
         yield f"  {' · '.join(known)}"
     changes = [mark for mark in contents.marks if mark.kind == "setting"]
     if changes:
-        yield "  changed meanwhile (the settings above are the last ones; --from and --to choose a part):"
-        yield from (f"    at {ms(mark.time_ns - contents.start_ns)}: {mark.text}" for mark in changes)
+        yield "  changed meanwhile (the settings above are those at the end; --from and --to choose a part):"
+        for mark in changes:
+            where = f" on {mark.device}" if mark.device else ""
+            yield f"    at {ms(mark.time_ns - contents.start_ns)}: {mark.text}{where}"
     if contents.damage:
         yield f"  incomplete: {contents.damage.removeprefix(info.path).lstrip(': ')}"
+
+
+def _settings(contents: Contents) -> Iterator[str]:
+    values = contents.settings.common
+    workers = {device: contents.situation(device).workers for device in contents.devices}
+    if workers and all(workers.values()):
+        numbers = sorted(set(workers.values()))
+        each = ", ".join(f"{number} on {device}" for device, number in workers.items())
+        yield f"workers {numbers[0] if len(numbers) == 1 else each}"
+    words = {"true": "on", "false": "off"}
+    yield from (f"{name} {words.get(values[key], values[key])}" for key, name in _SETTINGS if key in values)
 
 
 def _device(contents: Contents, summary: Summary) -> Iterator[str]:
@@ -121,7 +136,7 @@ def _device(contents: Contents, summary: Summary) -> Iterator[str]:
     if summary.partitions:
         count = summary.partitions[summaries.WHOLE].count
         yield ""
-        yield f"  partitions: {count:,}, one in {ms((contents.end_ns - contents.start_ns) / count)}"
+        yield f"  partitions: {count:,}, one in {ms(summary.partition_ns or 0)} of the time with work"
         rows: list[Cells] = [("", "median", "10 %", "90 %")]
         for part, spread in summary.partitions.items():
             rows.append((f"  {part}", ms(spread.median), ms(spread.low), ms(spread.high)))
@@ -201,9 +216,8 @@ def _compared(a: Contents, first: Summary, b: Contents, second: Summary) -> list
         rows.append((name, _or_dash(x), _or_dash(y), _ratio(x, y)))
 
     count = [one.partitions[summaries.WHOLE].count if one.partitions else 0 for one in (first, second)]
-    per = [(one.shares.window / n if n else None) for one, n in zip((first, second), count, strict=True)]
     rows.append(("partitions", *(f"{n:,}" for n in count), ""))
-    times("one partition in", *per)
+    times("time with work a partition", first.partition_ns, second.partition_ns)
     shares("kernels ran", first.busy_share, second.busy_share)
     shares("  of the time with work", first.busy_share_with_work, second.busy_share_with_work)
     shares("idle", *(one.shares.idle / max(1, one.shares.window) for one in (first, second)))
@@ -236,7 +250,8 @@ def _compared_transfers(first: Summary, second: Summary) -> Iterator[Cells]:
 
 
 def _ratio(a: float | None, b: float | None) -> str:
-    return f"× {b / a:.2f}" if a and b else ""
+    """Nothing where one is next to nothing: such a factor says how small that was, not how the other one grew."""
+    return f"× {b / a:.2f}" if a and b and 1 / _MOST <= b / a <= _MOST else ""
 
 
 def _or_dash(value: float | None) -> str:

@@ -21,6 +21,7 @@ from cuzk_engine.client.types import TelemetryUpdate
 from cuzk_engine.errors import CuzkError
 from cuzk_engine.events import Allocation, Cause, EventBatch, Gap, Incident, Kind, Lane, Mark, Sample, Span, host_lane
 from cuzk_engine.proto import engine_v1_pb2 as pb
+from cuzk_engine.recording import report
 from cuzk_engine.recording.writer import RecordingWriter
 from cuzk_engine.telemetry.columns import encode_events
 from tests.cli.conftest import ROOT, Cuzk, command, cuzk  # noqa: F401 - a fixture
@@ -95,7 +96,7 @@ def test_diagnosis_of_one_recording(cuzk: Cuzk, recorded: Path) -> None:  # noqa
         "    host-starved      800 ms  40.0 %  10 gaps",
         "    pageable-upload   200 ms  10.0 %  10 gaps",
         "  lock held           1.20 s  60.0 %  200 ms of it without a kernel",
-        "  partitions: 10, one in 200 ms",
+        "  partitions: 10, one in 200 ms of the time with work",
         "    kernels     100 ms   100 ms   100 ms",
         "    a, b, c  up  pageable     10  1000 MiB  200 ms  5.24 GB/s",
         "  cuda:0  6 GiB of 16 GiB  at 0.00 ms  abc 6 GiB",
@@ -162,10 +163,99 @@ def test_two_recordings_side_by_side(cuzk: Cuzk, recorded: Path, tmp_path: Path)
     rows = {" ".join(line.split()) for line in result.out.splitlines()}
     assert "kernels ran 50.0 % 71.4 % +21.4 points" in rows
     assert "host-starved 40.0 % 14.3 % -25.7 points" in rows
-    assert "one partition in 200 ms 140 ms × 0.70" in rows
+    assert "time with work a partition 200 ms 140 ms × 0.70" in rows
     assert "evaluate 80.0 ms 20.0 ms × 0.25" in rows
     both = json.loads(cuzk("diagnose", recorded, other, "--json").out)
     assert (both["a"]["seconds"], both["b"]["seconds"]) == (pytest.approx(2.0), pytest.approx(1.4))
+
+
+def told(workers: str, prestage: str) -> list[pb.Setting]:
+    key = "gpus.gpu_workers_per_device"
+    return [
+        pb.Setting(key=key, value="1", title="Workers per device"),
+        pb.Setting(key="pipeline.prestage", value=prestage, title="Pre-staging"),
+        *([pb.Setting(key=key, value=workers, title="Workers per device", device="cpu")] if workers else []),
+    ]
+
+
+def changing(path: Path) -> Path:
+    """Twelve seconds of ten partitions, then nothing for as long. At 3 s, in the past when the recording began at 5 s,
+    and at 9 s the device got other workers; at 9.5 s pre-staging went off."""
+    device = pb.DeviceInfo(id="cpu", name="A processor", kind="cpu", capacity=1 << 30, workers=2)
+    changes = {
+        3: Mark(3000 * MS, "setting", "workers per device → 3", "cpu"),
+        9: Mark(9000 * MS, "setting", "workers per device → 2", "cpu"),
+        10: Mark(9500 * MS, "setting", "pre-staging → off"),
+    }
+    identity = pb.Identity(version="1", devices=[device])
+    with RecordingWriter(path) as writer:
+        writer.add(
+            pb.TelemetryBatch(
+                time_ns=5000 * MS, wall_ns=WALL + 5000 * MS, identity=identity, settings=told("3", "ahead"),
+                memory_is_set=True,
+            )
+        )  # fmt: skip
+        for second in range(1, 25):
+            end = second * 1000 * MS
+            events = EventBatch.empty()
+            if second <= 10:
+                events.spans.append(Span(end - 900 * MS, end, "cpu", Lane.COMPUTE, Kind.MSM_ACCUMULATE, f"{second}", 0))
+            if second in changes:
+                events.marks.append(changes[second])
+            batch = encode_events(events)
+            batch.time_ns, batch.wall_ns = end, WALL + end
+            if second == 9:
+                batch.settings.extend(told("2", "ahead"))
+            if second == 10:
+                batch.settings.extend(told("2", "off"))
+            if second <= 10:
+                batch.jobs.add(
+                    id=f"{second}", state=pb.JOB_STATE_COMPLETED, device="cpu", submitted_unix_ns=WALL,
+                    started_unix_ns=WALL + end - 1000 * MS, finished_unix_ns=WALL + end,
+                )  # fmt: skip
+            writer.add(batch)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("part", "settings"),
+    [
+        ((), "workers 2 · pre-staging off"),
+        (("--from", "9s", "--to", "9300ms"), "workers 2 · pre-staging ahead"),
+        (("--from", "3s", "--to", "7s"), "workers 3 · pre-staging ahead"),
+        (("--to", "1500ms"), "pre-staging ahead"),  # nothing tells how many workers there were before the change
+    ],
+)
+def test_the_settings_are_those_of_the_part_and_of_the_device(
+    cuzk: Cuzk,  # noqa: F811
+    tmp_path: Path,
+    part: tuple[str, ...],
+    settings: str,
+) -> None:
+    lines = [line.strip() for line in cuzk("diagnose", changing(tmp_path / "c.cuzkrec"), *part).out.splitlines()]
+    assert settings in lines
+
+
+def test_a_change_names_its_device(cuzk: Cuzk, tmp_path: Path) -> None:  # noqa: F811
+    path = changing(tmp_path / "c.cuzkrec")
+    lines = [line.strip() for line in cuzk("diagnose", path).out.splitlines()]
+    assert [line.partition(": ")[2] for line in lines if line.startswith("at ")] == [
+        "workers per device → 3 on cpu", "workers per device → 2 on cpu", "pre-staging → off",
+    ]  # fmt: skip
+    document = json.loads(cuzk("diagnose", path, "--json").out)
+    assert document["workers"] == {"cpu": 2}
+    assert [mark["device"] for mark in document["marks"] if mark["kind"] == "setting"] == ["cpu", "cpu", ""]
+
+
+def test_time_without_work_is_no_part_of_a_partition(cuzk: Cuzk, tmp_path: Path) -> None:  # noqa: F811
+    path = changing(tmp_path / "c.cuzkrec")
+    rows = {" ".join(line.split()) for line in cuzk("diagnose", path, path).out.splitlines()}
+    assert "time with work a partition 990 ms 990 ms × 1.00" in rows
+
+
+def test_no_factor_beside_next_to_nothing() -> None:
+    assert report._ratio(10.0, 20.0) == "× 2.00"
+    assert report._ratio(1.0, 50391.13) == report._ratio(50391.13, 1.0) == report._ratio(0.0, 1.0) == ""
 
 
 def test_a_file_that_is_no_recording(cuzk: Cuzk, tmp_path: Path) -> None:  # noqa: F811
