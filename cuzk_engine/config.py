@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from cuzk_engine import paths
-from cuzk_engine.errors import SettingError
+from cuzk_engine.errors import CuzkError, SettingError
 from cuzk_engine.settings import TABLE, WORKERS_KEY, Value, definition, nearest, value_text
 
 REFERENCE_PATH: Final = Path("/data/zk/cuzk.toml")
