@@ -99,7 +99,7 @@ def test_a_profile_is_made(cuzk: Cuzk, cuzk_home: Path) -> None:
     ("arguments", "message"),
     [
         ([KEY], "a witness is missing; expected KEY.zkey WITNESS.wtns, or a profile"),
-        (["chain:16"], 'profile "chain:16" is not known'),
+        (["chain:16"], 'profile "chain:16" has another form'),
         (["chain:2^4", "--curve", "p256"], '--curve: "p256" is not known'),
         ([KEY, WITNESS, "--vary", "arena=1GiB"], "cpu.arena can be varied through a running engine only (--daemon)"),
         ([KEY, WITNESS, "--vary", "wokers=1"], "did you mean 'workers'?"),

@@ -321,7 +321,12 @@ def test_it_says_what_cuzk_diagnose_says(window: MainWindow, qtbot: QtBot, tmp_p
     assert times.unexplained == summary.idleness.short_ns
     told = {f.kind: (f.title, f.evidence, f.remedies) for f in session.findings.of(GPU)}
     assert told == {f.kind: (f.title, f.evidence, f.remedies) for f in summary.findings}
-    assert shown.idle.title == "Idle time, whole recording"
+
+    def says_of_what() -> bool:
+        window._show_slow()
+        return shown.idle.title == "Idle time, whole recording"
+
+    qtbot.waitUntil(says_of_what, timeout=WAIT_MS)
     assert shown.findings._note.text() == "all 40.0 s · cuda:0"
     window.scene.view.zoom(0.5)
     window._show_slow()
