@@ -19,7 +19,8 @@ _ROWS: Final = ("samples", "marks", "incidents", "logs", "gaps", "findings")
 
 def merged(batches: Sequence[pb.TelemetryBatch]) -> pb.TelemetryBatch:
     """One batch with the events of all, in order, and the last one's times. Of a job that changed several times the
-    last state; identity, settings and memory of the last batch that has them.
+    last of its states with as many partitions done: what they tell is how long partitions waited. Identity, settings
+    and memory of the last batch that has them.
 
     Raises ValueError for columns that do not fit together.
     """
@@ -28,12 +29,15 @@ def merged(batches: Sequence[pb.TelemetryBatch]) -> pb.TelemetryBatch:
     found = pb.TelemetryBatch(dropped=sum(batch.dropped for batch in batches))
     _join(found.spans, [batch.spans for batch in batches], _SPANS, numbers)
     _join(found.allocations, [batch.allocations for batch in batches], _ALLOCATIONS, numbers)
-    jobs: dict[str, pb.Job] = {}
+    jobs: dict[tuple[str, int, int], pb.Job] = {}
     for batch in batches:
         found.time_ns, found.wall_ns = batch.time_ns, batch.wall_ns
         for name in _ROWS:
             getattr(found, name).extend(getattr(batch, name))
-        jobs.update((job.id, job) for job in batch.jobs)
+        for job in batch.jobs:
+            state = job.id, job.state, job.partitions_done
+            jobs.pop(state, None)  # to the end: a retry comes back to where it was
+            jobs[state] = job
         if batch.HasField("identity"):
             found.identity.CopyFrom(batch.identity)
         if batch.settings:

@@ -24,6 +24,7 @@ from cuzk_engine.diagnosis.table import Names
 from cuzk_engine.errors import CuzkError, FormatError
 from cuzk_engine.events import EventBatch, Mark
 from cuzk_engine.proto import engine_v1_pb2 as pb
+from cuzk_engine.recording.contents import Contents
 from cuzk_engine.recording.layout import APPLICATION_ID, LEVELS, SCHEMA
 from cuzk_engine.recording.merge import merged
 from cuzk_engine.recording.reader import RecordingReader
@@ -114,6 +115,28 @@ def test_a_stream_that_said_hello_only(tmp_path: Path) -> None:
 def test_merged_batches_hold_what_each_held(found: Sequence[EventBatch]) -> None:
     one = decode_events(merged([encode_events(events) for events in found]))
     assert one == together(found)
+
+
+def test_what_waited_is_known_of_a_job_within_one_chunk(tmp_path: Path) -> None:
+    """Its partitions' progress tells it, not its last state."""
+    path = tmp_path / "r.cuzkrec"
+    messages = [head(5 * S)]
+    for number, (state, done) in enumerate(
+        [(pb.JOB_STATE_RUNNING, 0), (pb.JOB_STATE_RUNNING, 1), (pb.JOB_STATE_RUNNING, 2), (pb.JOB_STATE_COMPLETED, 3)]
+    ):
+        message = batch(5 * S + (number + 1) * 100 * MS)
+        at, began = message.wall_ns, message.wall_ns - number * 100 * MS
+        del message.jobs[:]
+        ended = at if state == pb.JOB_STATE_COMPLETED else 0
+        message.jobs.add(
+            id="j", state=state, partitions=3, partitions_done=done, device="cpu", last_activity_unix_ns=at,
+            submitted_unix_ns=began, started_unix_ns=began, finished_unix_ns=ended,
+        )  # fmt: skip
+        messages.append(message)
+    write(path, messages)
+    with Recording.open(path) as recording:
+        waiting = Contents.load(recording).jobs.queue("cpu").waiting
+    assert waiting.tolist() == [[5 * S + 100 * MS, 5 * S + 300 * MS]]
 
 
 def test_a_part_of_the_time_knows_what_was_in_use_before_it(tmp_path: Path) -> None:
