@@ -16,8 +16,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -26,20 +24,17 @@ from pathlib import Path
 from typing import Final
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from PySide6.QtCore import QEventLoop, QPointF, QTimer
 from PySide6.QtWidgets import QApplication, QWidget
 
 from cuzk_engine.client import EngineClient, JobState
-from cuzk_engine.curves import BLS12_381
 from cuzk_engine.devices.select import open_device
 from cuzk_engine.events import Cause, Finding, Lane, Mark, Remedy
-from cuzk_engine.paths import config_dir
 from cuzk_engine.pipeline.admission import ENVIRONMENT as NO_PLAN
 from cuzk_engine.pipeline.modes import PipelineSettings
 from cuzk_engine.pipeline.report import plan_report, work_of
-from cuzk_engine.workload.make import write_folder
-from cuzk_engine.workload.profiles import make_circuit
 from cuzk_gui.charts.chart import Chart
 from cuzk_gui.demo import OwnEngine, free_port, own_home
 from cuzk_gui.models.causes import CAUSES
@@ -50,6 +45,7 @@ from cuzk_gui.theme import Theme, ThemeChoice
 from cuzk_gui.widgets.findings_panel import Card
 from cuzk_gui.widgets.incident_dialog import IncidentDialog
 from cuzk_gui.window import MainWindow
+from tests.support.stories import Circuit, Recorder, StoryError, environment, expect, say, write_config
 
 DEVICE: Final = "cpu"
 PROFILES: Final = {"memory": "porep:2^13", "idle": "porep:2^11"}
@@ -57,31 +53,6 @@ _SIZE: Final = (1600, 1000)
 _WAIT_S: Final = 180.0
 _LOOK_MS: Final = 20
 _SETTLE_NS: Final = 1_500_000_000  # so long after its end all of a job is told
-
-
-class StoryError(Exception):
-    """A step of a story did not happen."""
-
-
-def expect(condition: object, what: str) -> None:
-    if not condition:
-        raise StoryError(what)
-
-
-def say(text: str) -> None:
-    print(f"  {text}", flush=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Circuit:
-    name: str
-    key: Path
-    witness: Path
-
-    @classmethod
-    def make(cls, profile: str, folder: Path) -> Circuit:
-        write_folder(make_circuit(profile, BLS12_381), folder, seed="stories")
-        return cls(profile, folder / "circuit.zkey", folder / "witness.wtns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +70,7 @@ class Stage:
 
     def __init__(self, circuit: Circuit, settings: Mapping[str, str], theme: Theme, pictures: Path | None) -> None:
         self._circuit, self._theme, self._pictures = circuit, theme, pictures
-        _write_config(circuit.key.parent, settings)
+        write_config(circuit.key.parent, DEVICE, settings)
         self.address = f"127.0.0.1:{free_port()}"
         self._engine = OwnEngine(self.address)
         self._engine.start()
@@ -306,21 +277,6 @@ def watch_recording(stage: Stage, file: Path) -> None:
     stage.window.back_to_live()
 
 
-class Recorder:
-    """`cuzk record` beside the window."""
-
-    def __init__(self, file: Path, address: str) -> None:
-        self.file = file
-        command = [sys.executable, "-m", "cuzk_engine.cli.main", "record", str(file), "--daemon", address]
-        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-
-    def stop(self) -> None:
-        """As Ctrl-C does."""
-        self._process.send_signal(signal.SIGINT)
-        code = self._process.wait(60)
-        expect(code == 0 and self.file.exists(), f"cuzk record ended with {code}")
-
-
 def room_for_one(key: Path) -> int:
     """Bytes that hold all of one worker's partition and an eighth of what another has beside it."""
     device = open_device(DEVICE)
@@ -344,18 +300,6 @@ IDLE_SETTINGS: Final = {
     "pipeline.prestage": '"off"',
     "pipeline.evaluate": '"host"',
 }
-
-
-def _write_config(folder: Path, settings: Mapping[str, str]) -> None:
-    """``settings``: key → value as TOML has it."""
-    rows = {"daemon.status_listen": '""', "daemon.allowed_paths": f"['{folder}']", "gpus.devices": f'["{DEVICE}"]'}
-    tables: dict[str, list[str]] = {}
-    for key, value in {**rows, **settings}.items():
-        table, _, name = key.rpartition(".")
-        tables.setdefault(table, []).append(f"{name} = {value}\n")
-    config_dir().mkdir(parents=True, exist_ok=True)
-    text = "".join(f"[{table}]\n{''.join(lines)}" for table, lines in tables.items())
-    (config_dir() / "cuzk.toml").write_text(text)
 
 
 def _offered(stage: Stage) -> Finding | None:
@@ -395,12 +339,11 @@ def tell(story: str, app: QApplication, profile: str, pictures: Path | None) -> 
     with own_home() as home:
         circuit = Circuit.make(profile, home / "circuit")
         if story == "memory":
-            os.environ[NO_PLAN] = "1"
-            try:
-                with Stage(circuit, memory_settings(circuit), theme, pictures) as stage:
-                    memory_story(stage)
-            finally:
-                del os.environ[NO_PLAN]
+            with (
+                environment(**{NO_PLAN: "1"}),
+                Stage(circuit, memory_settings(circuit), theme, pictures) as stage,
+            ):
+                memory_story(stage)
         else:
             with Stage(circuit, IDLE_SETTINGS, theme, pictures) as stage:
                 recorder = Recorder(home / "idle.cuzkrec", stage.address)

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from cuzk_gui.theme import Theme
+from tests.support.stories import Circuit, Recorder, StoryError
 from tools import stories
-from tools.stories import Circuit, Recorder, Stage
+from tools.stories import Stage
 
 
 @pytest.fixture
@@ -40,6 +41,6 @@ def test_a_step_that_does_not_happen_ends_the_story(circuit: Circuit, theme: The
     """With its plan the engine lets no allocation fail, so that the first story cannot be told."""
     with (
         Stage(circuit, stories.memory_settings(circuit), theme, None) as stage,
-        pytest.raises(stories.StoryError, match="no allocation failed"),
+        pytest.raises(StoryError, match="no allocation failed"),
     ):
         stories.memory_story(stage, partitions=4)
