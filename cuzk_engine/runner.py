@@ -265,8 +265,9 @@ class Runner:
 
         device = self.device
         done = replace(settings, prestage=mode.prestage, evaluate=mode.evaluate, residency=mode.residency, reduced=0)
+        holders = {holding.worker for holding in picture.holdings if holding.worker >= 0} | {picture.worker}
         with self._lock:
-            workers = self._active
+            workers = max(self._active, len(holders))  # who held memory then may have failed, too, and be gone
 
         def total(changed: PipelineSettings, count: int) -> int:
             return planned(work, modes(changed, device.info.kind, work)[0], device).together(count)

@@ -207,3 +207,22 @@ def test_a_meeting_waits_for_nobody_for_ever():
     meeting = Meeting(seconds=0.01)
     for _ in range(3):
         meeting(Owner("alone", 0, 0))
+
+
+def test_a_worker_that_failed_meanwhile_counts_in_what_would_have_fitted():
+    """Both may fail at once; whoever explains it later finds himself alone."""
+    bench = Bench(capacity=room_for_one(), admission=Admission.NONE, barrier=FirstTime())
+    explained = bench.runner._explained
+
+    def alone(*arguments):
+        active, bench.runner._active = bench.runner._active, 1
+        try:
+            return explained(*arguments)
+        finally:
+            bench.runner._active = active
+
+    bench.runner._explained = alone
+    run(bench, PipelineSettings())
+    picture = next(event for event in bench.events if isinstance(event, Incident)).picture
+    assert {0, 1} <= {holding.worker for holding in picture.holdings if holding.bytes}
+    assert WORKERS_KEY in {remedy.key for remedy in picture.remedies}
