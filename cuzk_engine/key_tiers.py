@@ -8,7 +8,6 @@ a device may keep what it made from it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
@@ -28,8 +27,6 @@ from cuzk_engine.groth16.proving_key import DeviceMatrices, HBasis, KeyElements,
 from cuzk_engine.groth16.verify import PreparedKey
 from cuzk_engine.key_checks import Progress
 
-_PART: Final = 16 << 20  # bytes that one thread copies between two looks at the cancel token
-_THREADS: Final = 8  # more do not copy faster
 _NOBODY: Final = Owner()
 
 
@@ -180,25 +177,9 @@ class KeyTiers:
         target = data[part.first * size : (part.first + part.n) * size]
         found = key.points(query, part, target, native.Call(self._threads, cancel.address)).reshape(-1)
         if found.size and found.ctypes.data != target.ctypes.data:
-            _copy(found, target, self._threads, cancel)
+            call = native.Call(native.memory_threads(self._threads), cancel.address)
+            native.library().bytes_copy(target, found, found.size, call)
         cancel.check()
-
-
-def _copy(source: Bytes, target: Bytes, threads: int, cancel: CancelToken) -> None:
-    """Copies by several threads: one does not fill the memory's bandwidth, and waits for pages of the file."""
-
-    def copy(start: int) -> None:
-        if not cancel.is_set:
-            np.copyto(target[start : start + _PART], source[start : start + _PART])
-
-    starts = range(0, source.size, _PART)
-    count = min(threads or native.library().threads(), _THREADS, len(starts))
-    if count < 2:
-        for start in starts:
-            copy(start)
-        return
-    with ThreadPoolExecutor(count, "hot copy") as pool:
-        list(pool.map(copy, starts))
 
 
 def _sources(key: ProvingKey) -> list[Bytes]:

@@ -82,8 +82,7 @@ def test_a_hot_copy_is_true_to_the_file(scene, curve):
         assert scene.host.ledger.use().by_purpose["srs"] == scene.locker.used >= hot.hot_bytes
 
 
-def test_large_copies_are_made_in_parts(scene, monkeypatch):
-    monkeypatch.setattr("cuzk_engine.key_tiers._PART", 1000)
+def test_a_copy_holds_what_the_file_does_and_tells_when_it_is_whole(scene):
     seen = []
     with scene.cache.use(path_of("merkle10"), progress=seen.append, hot=True) as hot:
         n = hot.sizes.query_length(Query.B2)
