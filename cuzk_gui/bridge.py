@@ -196,9 +196,6 @@ class Bridge:
         self._address = address
         self._reader = TelemetryReader(lambda: self._connected(address), self._names, history_ns)
 
-    def set_address(self, address: str) -> None:
-        self._address = address
-
     def close_stream(self) -> None:
         self._old_readers = [r for r in self._old_readers if not r.join(time.monotonic())]
         if self._reader is not None:

@@ -30,11 +30,6 @@ def normalise(start: npt.ArrayLike, end: npt.ArrayLike) -> IntervalSet:
     return np.column_stack((starts[first], reach[last]))
 
 
-def interval(start: int, end: int) -> IntervalSet:
-    """The set of one stretch; empty when it ends before it starts."""
-    return np.array([[start, end]], np.int64) if end > start else EMPTY
-
-
 def union(*sets: IntervalSet) -> IntervalSet:
     if not sets:
         return EMPTY

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cuzk_engine.diagnosis.intervals import IntervalSet, normalise
-from cuzk_engine.events import HOST_LANE_PREFIX, Kind, Lane, Span
+from cuzk_engine.events import Kind, Lane, Span
 
 Mask = npt.NDArray[np.bool_]
 _NAMED: Final = ("device", "lane", "kind", "job")
@@ -107,11 +107,6 @@ class SpanTable:
 
     def of_worker(self, worker: int) -> SpanTable:
         return self.where(self.worker == worker)
-
-    def on_host(self) -> Mask:
-        """Rows in lanes of host threads."""
-        lanes = [number for number, text in enumerate(self.names.texts) if text.startswith(HOST_LANE_PREFIX)]
-        return np.isin(self.lane, lanes)
 
     def of_kind(self, *kinds: Kind) -> Mask:
         return np.isin(self.kind, [self.names.find(kind) for kind in kinds])

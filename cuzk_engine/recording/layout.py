@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import Final
 
-SUFFIX: Final = ".cuzkrec"
 APPLICATION_ID: Final = int.from_bytes(b"cuzk", "big")
 SCHEMA_VERSION: Final = 1
 PAGE_BYTES: Final = 16384

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 KEPT: Final = 200
 STALE_NS: Final = 45_000_000_000  # the engine says again what still holds; what it has not said for longer is over
-INCIDENT_KINDS: Final = ("out-of-memory", "device-lost", "worker-died", "verification-failed")
 RECORDED: Final = "this is a recording: what happened cannot be changed"
 ENGINE_AWAY: Final = "the engine is not running"
 

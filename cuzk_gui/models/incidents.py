@@ -175,10 +175,6 @@ def holder(holding: Holding) -> str:
     return "all workers" if not holding.job else "no worker"
 
 
-def largest_first(holdings: Iterable[Holding]) -> list[Holding]:
-    return sorted(holdings, key=lambda h: -h.bytes)
-
-
 def by_purpose(holdings: Iterable[Holding]) -> dict[str, int]:
     found: dict[str, int] = {}
     for holding in holdings:
