@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import threading
 import time
@@ -13,6 +14,8 @@ from cuzk_engine.cli.console import say, say_json
 from cuzk_engine.cli.engine import add_options, connect
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from cuzk_engine.client import EngineClient
     from cuzk_engine.recording.writer import RecordingWriter
 
@@ -81,25 +84,36 @@ def _record(client: EngineClient, writer: RecordingWriter, history: int, seconds
             is_over.set()
             stream.cancel()
 
-        timer = threading.Timer(seconds, stop) if seconds is not None else None
-        if timer is not None:
-            timer.start()
-        try:
-            for batch in stream:
-                writer.add(batch)
-                if line.visible:
-                    share = (time.monotonic() - started) / seconds if seconds else 0.0
-                    line.draw(f"{writer.events:,} events, {format_size(writer.file_bytes)}", min(1.0, share))
-        except KeyboardInterrupt:
-            return "interrupted"
-        except DaemonError:
-            return "time" if is_over.is_set() else "engine"
-        finally:
-            if timer is not None:
-                timer.cancel()
-                timer.join()
-            line.clear()
+        with _after(seconds, stop):
+            try:
+                for batch in stream:
+                    writer.add(batch)
+                    if line.visible:
+                        share = (time.monotonic() - started) / seconds if seconds else 0.0
+                        line.draw(f"{writer.events:,} events, {format_size(writer.file_bytes)}", min(1.0, share))
+            except KeyboardInterrupt:
+                return "interrupted"
+            except DaemonError:
+                return "time" if is_over.is_set() else "engine"
+            finally:
+                line.clear()
     return "time" if is_over.is_set() else "engine"
+
+
+@contextlib.contextmanager
+def _after(seconds: float | None, action: Callable[[], None]) -> Iterator[None]:
+    """``action`` once the block has lasted so long; an interruption while it is entered leaves no timer behind."""
+    if seconds is None:
+        yield
+        return
+    timer = threading.Timer(seconds, action)
+    try:
+        timer.start()
+        yield
+    finally:
+        timer.cancel()
+        if timer.ident is not None:
+            timer.join()
 
 
 def _report(writer: RecordingWriter, seconds: float, end: str, *, as_json: bool) -> None:

@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import tempfile
+import threading
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from cuzk_engine.cli.main import main
 from cuzk_engine.client.recording import Recording
 from cuzk_engine.client.types import TelemetryUpdate
 from cuzk_engine.errors import CuzkError
@@ -426,6 +428,28 @@ def test_an_interruption_while_the_file_is_made_leaves_none(tmp_path: Path, monk
     with pytest.raises(KeyboardInterrupt):
         RecordingWriter(tmp_path / "r.cuzkrec")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interruption_while_the_time_begins_to_run_leaves_no_timer(
+    daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start = threading.Timer.start
+
+    def interrupted(timer: threading.Timer) -> None:
+        start(timer)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Timer, "start", interrupted)
+    before = set(threading.enumerate())
+    try:
+        path = tmp_path / "r.cuzkrec"
+        assert main(["record", str(path), "--daemon", daemon.address, "--seconds", "600"]) == 130
+        assert [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)] == []
+        assert capsys.readouterr().out.startswith(f"{path}: ")
+    finally:
+        for thread in set(threading.enumerate()) - before:
+            if isinstance(thread, threading.Timer):
+                thread.cancel()
 
 
 def test_the_engine_ends_while_it_is_recorded(tmp_path: Path) -> None:
