@@ -14,7 +14,7 @@ import hashlib
 import os
 import sysconfig
 import threading
-from ctypes import c_char_p, c_int, c_int64, c_uint32, c_uint64, c_void_p
+from ctypes import c_char_p, c_int, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 from typing import Final
 
@@ -102,9 +102,9 @@ class NativeLibrary(CsrFunctions, ReplayFunctions, SetupFunctions):
         """How many threads ``threads=0`` means."""
         return int(self._dll.cuzk_threads())
 
-    def wait_for(self, microseconds: int) -> int:
-        """Sleeps so long without the interpreter lock, then takes it; the nanoseconds for which it waited for it."""
-        return int(self._dll.cuzk_wait_for(microseconds, _ENTER, _LEAVE))
+    def has_to_wait(self, microseconds: int) -> bool:
+        """Sleeps so long without the interpreter lock, then takes it; whether another thread held it."""
+        return bool(self._dll.cuzk_has_to_wait(microseconds, _ENTER, _LEAVE))
 
     def bytes_copy(self, to: Data, source: Data, n: int, call: Call | None = None) -> None:
         """Copies n bytes; the two must not overlap."""
@@ -305,7 +305,7 @@ _SIGNATURES: Final[Signatures] = {
     "isa": (c_char_p, ()),
     "isa_available": (c_char_p, ()),
     "threads": (c_uint32, ()),
-    "wait_for": (c_int64, (c_uint32, _P, _P)),
+    "has_to_wait": (c_int, (c_uint32, _P, _P)),
     "bytes_copy": (c_int, (_P, _P, c_uint64, _P)),
     "bytes_zero": (c_int, (_P, c_uint64, _P)),
     "field_op": (c_int, (c_int, c_int, c_int, _P, _P, _P, c_uint64, _P)),

@@ -71,9 +71,11 @@ const char *cuzk_isa(void);         /* the code path in use: "portable", "bmi2+a
                                      * plain C++; "avx512ifma", all that there is today. */
 const char *cuzk_isa_available(void); /* comma-separated, best last */
 uint32_t cuzk_threads(void);        /* what 0 threads means */
-/* Sleeps at least so long, then calls acquire, and release with what that returned. The nanoseconds that acquire took:
- * with the functions by which a thread enters and leaves an interpreter, its wait for the lock. -1 without functions. */
-int64_t cuzk_wait_for(uint32_t microseconds, int (*acquire)(void), void (*release)(int));
+/* Sleeps at least so long, then calls acquire, and release with what that returned. 1 when acquire had to wait, which is
+ * when it gave the processor up of itself, else 0; how long it took says nothing of that on a cold or a busy processor.
+ * With the functions by which a thread enters and leaves an interpreter: whether another held its lock. -1 without
+ * functions. */
+int cuzk_has_to_wait(uint32_t microseconds, int (*acquire)(void), void (*release)(int));
 /* n bytes that do not overlap, and n zero bytes, by several threads. */
 int cuzk_bytes_copy(void *to, const void *from, uint64_t n, cuzk_call *call);
 int cuzk_bytes_zero(void *data, uint64_t n, cuzk_call *call);

@@ -1,10 +1,8 @@
 """How much of the time a process's interpreter lock is held.
 
 While there is work, a thread sleeps in native code, without the lock, wakes at a time that has nothing to do with what
-the other threads do, and measures there how long it waits for the lock. The share of its looks at which the lock was
-not free estimates the share of the time for which other threads hold it. To take a free lock costs well below a
-microsecond, to be woken when another thread gives it up tens of them. A look that the system interrupts just then is
-counted, too, so the share is an upper bound, which is close where there are processors to spare.
+the other threads do, and finds there whether it has to wait for the lock. The share of its looks at which it has to
+estimates the share of the time for which other threads hold it, however fast or busy the machine is.
 """
 
 from __future__ import annotations
@@ -17,7 +15,6 @@ from typing import Final
 from cuzk_engine.native import library
 
 _PERIOD_US: Final = (2_000, 8_000)  # at random, so that no regular work is always or never met
-_FREE_NS: Final = 5_000  # taking a free lock takes less, being woken more
 
 
 @dataclass(slots=True)
@@ -69,9 +66,9 @@ class GilWatch:
 
     def _look(self) -> None:
         draw = random.Random().randint
-        wait = library().wait_for
+        has_to_wait = library().has_to_wait
         while self._active.wait() and not self._stop.is_set():
-            waited = wait(draw(*_PERIOD_US))
+            held = has_to_wait(draw(*_PERIOD_US))
             with self._lock:
                 self._samples += 1
-                self._held += waited > _FREE_NS
+                self._held += held

@@ -49,18 +49,17 @@ def test_the_share_is_that_of_the_time() -> None:
     assert share_while(1, 20_000) < 0.3
 
 
+def test_a_free_lock_is_never_waited_for() -> None:
+    """Though taking it takes long when the processor slept or did other things before."""
+    assert not any(library().has_to_wait(2_000) for _ in range(50))
+
+
 def test_nothing_is_looked_at_while_paused() -> None:
     watch = GilWatch()
     watch.start()
     assert watch.take() == (0, 0)
     watch.stop()
     assert watch.take()[0] <= 1
-
-
-def test_the_wait_comes_after_the_sleep() -> None:
-    before = time.monotonic_ns()
-    waited = library().wait_for(2_000)
-    assert 0 <= waited <= time.monotonic_ns() - before - 2_000_000
 
 
 @pytest.mark.parametrize(("samples", "held", "ratio"), [(0, 0, 0.0), (10, 1, 0.1)])
