@@ -20,6 +20,7 @@ import socket
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, Final
@@ -29,8 +30,9 @@ from cuzk_engine.daemon.channel import BlockingChannel, Message
 from cuzk_engine.daemon.device_log import DeviceLog
 from cuzk_engine.daemon.gil import GilWatch
 from cuzk_engine.daemon.records import Fault
+from cuzk_engine.daemon.reports import Reports
 from cuzk_engine.daemon.runtime import DeviceRuntime, Order, make_runtime
-from cuzk_engine.devices.base import CancelToken
+from cuzk_engine.devices.base import CancelToken, EventSink
 from cuzk_engine.errors import (
     CancelledError,
     CuzkError,
@@ -48,7 +50,6 @@ _PR_SET_DUMPABLE: Final = 4
 FLUSH_SECONDS: Final = 0.05
 _ALIVE_SECONDS: Final = 0.25
 _MAX_BUFFERED: Final = 200_000  # events between two flushes
-_PROGRESS_NS: Final = 50 * 10**6
 _GIL_SECONDS: Final = 1.0
 _CPU_NICENESS: Final = 5
 _ROWS: Final[dict[type, str]] = {
@@ -64,34 +65,43 @@ _PASSING: Final = (OutOfDeviceMemoryError, DeviceFaultError)  # others may use t
 
 
 class EventBuffer:
-    """Collects events from every thread, and sends them in batches. Bounded: what does not fit is counted as
-    dropped.
+    """Collects events from every thread, and sends them in batches. ``add`` takes one, in one step of the interpreter,
+    since there are seventy in a partition. Bounded by ``trim``, which is called now and then: what is too much is
+    counted as dropped.
     """
 
     def __init__(self, channel: BlockingChannel) -> None:
         self._channel = channel
-        self._lock = threading.Lock()
         self._sending = threading.Lock()  # batches leave in the order in which they were filled
-        self._batch = EventBatch.empty()
-        self._count = 0
+        self._events: deque[Event] = deque()
+        self._dropped = 0
+        self.add: EventSink = self._events.append
 
-    def __call__(self, event: Event) -> None:
-        with self._lock:
-            batch = self._batch
-            if self._count >= _MAX_BUFFERED and not isinstance(event, Allocation):
-                batch.dropped += 1  # allocations are kept, since their sum must stay right
-                return
-            self._count += 1
-            rows: list[Any] = getattr(batch, _ROWS[type(event)])
-            rows.append(event)
+    def trim(self) -> None:
+        """Drops what is too much, the newest, but for allocations, since their sum must stay right."""
+        if len(self._events) <= _MAX_BUFFERED:
+            return
+        with self._sending:
+            events = [self._events.popleft() for _ in range(len(self._events))]
+            kept = events[:_MAX_BUFFERED] + [event for event in events[_MAX_BUFFERED:] if type(event) is Allocation]
+            self._dropped += len(events) - len(kept)
+            self._events.extendleft(reversed(kept))
 
     def flush(self) -> None:
         """Sends what there is; raises OSError when the supervisor has gone."""
         with self._sending:
-            with self._lock:
-                batch, self._batch, self._count = self._batch, EventBatch.empty(), 0
+            batch = self._take()
             if len(batch) or batch.dropped:
                 self._channel.send({"type": "events"}, encode_events(batch).SerializeToString())
+
+    def _take(self) -> EventBatch:
+        batch, events = EventBatch.empty(), self._events
+        lists: dict[type, list[Any]] = {kind: getattr(batch, name) for kind, name in _ROWS.items()}
+        for _ in range(len(events)):
+            event = events.popleft()
+            lists[type(event)].append(event)
+        batch.dropped, self._dropped = self._dropped, 0
+        return batch
 
 
 class Workers:
@@ -102,12 +112,14 @@ class Workers:
         runtime: DeviceRuntime,
         channel: BlockingChannel,
         events: EventBuffer,
+        reports: Reports,
         lost: Callable[[str], None],
         watch: GilWatch,
     ) -> None:
         self._runtime = runtime
         self._channel = channel
         self._events = events
+        self._reports = reports
         self._lost = lost
         self._watch = watch
         self._lock = threading.Lock()
@@ -150,6 +162,7 @@ class Workers:
             except DeviceLostError as error:  # no answer: the order ends with the process
                 self._lost(str(error))
                 return
+            self._events.trim()
             with self._lock:
                 del self._cancels[order.job, order.partition]
                 if not self._cancels:
@@ -170,7 +183,8 @@ class Workers:
 
     def _prove(self, order: Order, cancel: CancelToken) -> Message:
         try:
-            outcome = self._runtime.prove(order, _Progress(self._channel, order), cancel)
+            with self._reports.of(order) as progress:
+                outcome = self._runtime.prove(order, progress, cancel)
         except CancelledError:
             return {"outcome": "cancelled"}
         except DeviceLostError:
@@ -199,32 +213,21 @@ def _failed(error: str, fault: Fault = Fault.ERROR) -> Message:
     return {"outcome": "failed", "error": error, "fault": fault}
 
 
-class _Progress:
-    """Tells the supervisor of a new phase at once and of progress within one now and then."""
-
-    def __init__(self, channel: BlockingChannel, order: Order) -> None:
-        self._channel = channel
-        self._part = {"type": "progress", "job": order.job, "partition": order.partition}
-        self._phase = ""
-        self._sent_ns = 0
-
-    def __call__(self, phase: str, fraction: float) -> None:
-        now = time.monotonic_ns()
-        if phase == self._phase and now - self._sent_ns < _PROGRESS_NS:
-            return
-        self._phase, self._sent_ns = phase, now
-        with contextlib.suppress(OSError):
-            self._channel.send({**self._part, "phase": phase, "fraction": fraction})
-
-
 class DeviceProcess:
     """Receives orders until the supervisor ends it or goes away."""
 
-    def __init__(self, runtime: DeviceRuntime, channel: BlockingChannel, events: EventBuffer, watch: GilWatch) -> None:
+    def __init__(
+        self,
+        runtime: DeviceRuntime,
+        channel: BlockingChannel,
+        events: EventBuffer,
+        reports: Reports,
+        watch: GilWatch,
+    ) -> None:
         self._runtime = runtime
         self._channel = channel
         self._events = events
-        self._workers = Workers(runtime, channel, events, self._lost, watch)
+        self._workers = Workers(runtime, channel, events, reports, self._lost, watch)
 
     def run(self) -> None:
         while (message := self._channel.receive()) is not None:
@@ -264,9 +267,8 @@ class DeviceProcess:
             case "evict":
                 return self._runtime.evict_key(message["path"])
             case "keys":
-                return [asdict(key) for key in self._runtime.loaded_keys()]
-            case "host":
-                return asdict(self._runtime.host_use())
+                keys = [asdict(key) for key in self._runtime.loaded_keys()]
+                return {"keys": keys, "host": asdict(self._runtime.host_use())}
             case "plan":
                 return asdict(self._runtime.plan(message["path"], message["settings"], message["workers"]))
         raise CuzkError(f"a device process cannot {action}")
@@ -287,14 +289,17 @@ def main(arguments: list[str]) -> int:
     if device == "cpu":  # all cores for minutes: the window and the supervisor come first where there is no spare one
         os.nice(_CPU_NICENESS)
     channel = BlockingChannel(socket.socket(fileno=int(descriptor)))
-    events = EventBuffer(channel)
-    lines = DeviceLog(events)
+    events, reports = EventBuffer(channel), Reports(channel)
+    lines = DeviceLog(events.add)
     watch, opened = GilWatch(), threading.Event()
     threading.Thread(
-        target=_report_for_ever, args=(events, lines, watch, channel, opened), name="telemetry", daemon=True
+        target=_report_for_ever,
+        args=(events, reports, lines, watch, channel, opened),
+        name="telemetry",
+        daemon=True,
     ).start()
     try:
-        runtime = make_runtime(device, json.loads(options), events)
+        runtime = make_runtime(device, json.loads(options), events.add)
     except CuzkError as error:
         return _refuse(channel, events, str(error), is_final=not isinstance(error, _PASSING))
     except (MemoryError, OSError) as error:
@@ -306,7 +311,7 @@ def main(arguments: list[str]) -> int:
     channel.send({"type": "ready", "info": asdict(runtime.info)})
     opened.set()
     watch.start()
-    DeviceProcess(runtime, channel, events, watch).run()
+    DeviceProcess(runtime, channel, events, reports, watch).run()
     # Worker threads may be inside native calls; nothing that they do is wanted any more, and the system gives back
     # all memory.
     os._exit(0)
@@ -327,7 +332,12 @@ def _protect(supervisor: int) -> None:
 
 
 def _report_for_ever(
-    events: EventBuffer, lines: DeviceLog, watch: GilWatch, channel: BlockingChannel, opened: threading.Event
+    events: EventBuffer,
+    reports: Reports,
+    lines: DeviceLog,
+    watch: GilWatch,
+    channel: BlockingChannel,
+    opened: threading.Event,
 ) -> None:
     """Says that the process lives, from its start on, and what happens in it once the device is ``opened``."""
     reported = said = time.monotonic()
@@ -340,6 +350,7 @@ def _report_for_ever(
                 channel.send({"type": "alive"})
             if not opened.is_set():
                 continue
+            reports.send()
             events.flush()
             if now - reported >= _GIL_SECONDS:
                 reported = now

@@ -14,7 +14,7 @@ from typing import Final
 
 from cuzk_engine.native import library
 
-_PERIOD_US: Final = (2_000, 8_000)  # at random, so that no regular work is always or never met
+_PERIOD_US: Final = (4_000, 16_000)  # at random, so that no regular work is always or never met; a look holds it, too
 
 
 @dataclass(slots=True)
@@ -65,10 +65,10 @@ class GilWatch:
         return taken
 
     def _look(self) -> None:
-        draw = random.Random().randint
+        draw, (least, most) = random.Random().random, _PERIOD_US
         has_to_wait = library().has_to_wait
         while self._active.wait() and not self._stop.is_set():
-            held = has_to_wait(draw(*_PERIOD_US))
+            held = has_to_wait(least + int((most - least) * draw()))
             with self._lock:
                 self._samples += 1
                 self._held += held

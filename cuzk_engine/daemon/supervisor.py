@@ -121,6 +121,8 @@ class Supervisor:
         self._pending = EventBatch.empty()
         self._identity_due = True
         self._settings_due = False
+        self._asked: set[str] = set()  # devices whose keys were asked for lately
+        self._stale: set[str] = set()  # and have changed since
         self._loop = asyncio.get_running_loop()
 
     # ---- life ----
@@ -141,6 +143,7 @@ class Supervisor:
             (self._flush, _FLUSH_SECONDS),
             (self._sample, _SAMPLE_SECONDS),
             (self._look, LOOK_SECONDS),
+            (self._refresh_stale, LOOK_SECONDS),
             (self._plan, _PLAN_SECONDS),
             (self._keep_house, _HOUSEKEEPING_SECONDS),
         ):
@@ -250,8 +253,23 @@ class Supervisor:
         """Asks the device processes, or some of them, which keys they have loaded."""
         for device in devices or self.devices:
             with contextlib.suppress(DaemonError):
-                device.loaded = {key["path"]: KeyState(**key) for key in await device.call("keys")}
-                device.host = HostUse(**await device.call("host"))
+                state = await device.call("keys")
+                device.loaded = {key["path"]: KeyState(**key) for key in state["keys"]}
+                device.host = HostUse(**state["host"])
+
+    def _refresh_soon(self, device: DeviceHandle) -> None:
+        """At once, or at the end of a second in which it was asked already: its process has proofs to drive."""
+        if device.id in self._asked:
+            self._stale.add(device.id)
+        else:
+            self._asked.add(device.id)
+            self._background(self.refresh_keys(device))
+
+    def _refresh_stale(self) -> None:
+        self._asked, self._stale = self._stale, set()
+        stale = [device for device in self.devices if device.id in self._asked]
+        if stale:
+            self._background(self.refresh_keys(*stale))
 
     def first_batch(
         self, ledger: Mapping[tuple[str, str], int], history: Sequence[pb.TelemetryBatch]
@@ -335,7 +353,7 @@ class Supervisor:
                 self.jobs.failed(device.id, part, Failure(message["error"], fault, never, reduced))
         device.workers_changed()
         device.renew_when_idle(self.jobs.is_busy(device.id))
-        self._background(self.refresh_keys(device))
+        self._refresh_soon(device)
 
     def events(self, device: DeviceHandle, columns: bytes) -> None:
         batch = pb.TelemetryBatch.FromString(columns)

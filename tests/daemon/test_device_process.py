@@ -16,6 +16,7 @@ from cuzk_engine.daemon.channel import BlockingChannel
 from cuzk_engine.daemon.device import EventBuffer, Workers
 from cuzk_engine.daemon.device_handle import DeviceHandle
 from cuzk_engine.daemon.gil import GilWatch
+from cuzk_engine.daemon.reports import Reports
 from cuzk_engine.daemon.runtime import Order, Outcome
 
 # Says that it is ready, goes deaf, and takes its time to end.
@@ -80,7 +81,7 @@ def test_a_result_too_large_for_a_message_ends_the_job(monkeypatch: pytest.Monke
     ours.settimeout(10)
     try:
         runtime: Any = HugeRuntime()
-        workers = Workers(runtime, there, EventBuffer(there), lambda reason: None, GilWatch())
+        workers = Workers(runtime, there, EventBuffer(there), Reports(there), lambda reason: None, GilWatch())
         for job in ("a", "b"):
             workers.start(Order(job, 0, "k", (), "w", {}))
             message = here.receive()
