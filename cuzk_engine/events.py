@@ -8,12 +8,20 @@ A value that could not be read is None, never zero.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Final, NamedTuple
 
 
-class Purpose(StrEnum):
+class Name(StrEnum):
+    """A text that is looked up often: an enumeration's own hash is computed by the interpreter."""
+
+    __hash__ = str.__hash__
+
+
+class Purpose(Name):
     """Who a byte of device memory belongs to."""
 
     SRS = "srs"
@@ -27,7 +35,7 @@ class Purpose(StrEnum):
     CONTEXT = "context"
 
 
-class Lane(StrEnum):
+class Lane(Name):
     """A row of a device's timeline. Host threads have lanes ``host:W``, W the worker's number."""
 
     COMPUTE = "compute"
@@ -44,7 +52,7 @@ def host_lane(worker: int) -> str:
     return f"{HOST_LANE_PREFIX}{worker}"
 
 
-class Kind(StrEnum):
+class Kind(Name):
     """What a span did. The part before the dot groups kinds for colours and legends."""
 
     NTT = "ntt"
@@ -89,6 +97,10 @@ class Span(NamedTuple):
     pinned: bool | None = None  # of a transfer: page-locked or pageable host memory; None: no transfer
 
 
+new_span: Final[Callable[[tuple[object, ...]], Span]] = partial(tuple.__new__, Span)
+"""A span from all of its fields: a fraction of what its own constructor takes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """Readings of a device at one time. Bytes, bytes a second, shares 0…1, watts, MHz, °C. ``throttle``: what keeps the
@@ -119,6 +131,10 @@ class Allocation(NamedTuple):
     purpose: str
     worker: int = -1
     job: str = ""
+
+
+new_allocation: Final[Callable[[tuple[object, ...]], Allocation]] = partial(tuple.__new__, Allocation)
+"""The same for an allocation."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ import hashlib
 import os
 import sysconfig
 import threading
+from array import array
+from collections.abc import Sequence
 from ctypes import c_char_p, c_int, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 from typing import Final
@@ -140,6 +142,23 @@ class NativeLibrary(CsrFunctions, ReplayFunctions, SetupFunctions):
     ) -> None:
         """Affine points in, affine points out; ``b``: points, plain Fr scalars (MUL) or None."""
         self._run("point_op", curve.id, group, op, _pointer(out), _pointer(a), _pointer(b), n, _call(call))
+
+    def point_sums(
+        self, curve: Curve, group: Group, sums: Sequence[Sequence[tuple[bytes, int]]], call: Call | None = None
+    ) -> list[bytes]:
+        """Of affine points times scalars below r, at least one each; a factor of 1 costs an addition alone."""
+        size = curve.g2_bytes if group is Group.G2 else curve.g1_bytes
+        terms = [term for terms in sums for term in terms]
+        count, n = len(sums), len(terms)
+        points = b"".join([point for point, _ in terms])
+        scalars = b"".join([scalar.to_bytes(32, "little") for _, scalar in terms])
+        if len(points) != size * n:
+            raise ValueError(f"{len(points)} bytes for {n} points of {size}")
+        counts, out = array("I", map(len, sums)), array("B", bytes(size * (count + 2)))  # and the scratch
+        at, counts_at = out.buffer_info()[0], counts.buffer_info()[0]
+        self._run("point_sums", curve.id, group, points, scalars, counts_at, count, at, at + size * count, _call(call))
+        found = out.tobytes()
+        return [found[start : start + size] for start in range(0, size * count, size)]
 
     def points_check(
         self, curve: Curve, group: Group, points: Data, n: int, check_subgroup: bool, call: Call | None = None
@@ -312,6 +331,7 @@ _SIGNATURES: Final[Signatures] = {
     "field_check": (c_int, (c_int, c_int, _P, c_uint64, _P, _P)),
     "fr_classify": (c_int, (c_int, _P, c_uint64, _P, _P)),
     "point_op": (c_int, (c_int, c_int, c_int, _P, _P, _P, c_uint64, _P)),
+    "point_sums": (c_int, (c_int, c_int, _P, _P, _P, c_uint64, _P, _P, _P)),
     "points_check": (c_int, (c_int, c_int, _P, c_uint64, c_int, _P, _P, _P)),
     "points_present": (c_int, (c_int, c_int, _P, c_uint64, _P, _P)),
     "ntt_table_bytes": (c_uint64, (c_int, c_uint32)),

@@ -6,8 +6,9 @@ Methods of ``native.NativeLibrary``. Handles and addresses are the driver's; not
 from __future__ import annotations
 
 import ctypes
+from array import array
 from collections.abc import Sequence
-from ctypes import c_int, c_uint32, c_uint64, c_void_p
+from ctypes import byref, c_int, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
@@ -17,6 +18,7 @@ import numpy.typing as npt
 
 from cuzk_engine.native_call import NativeCalls, Signatures
 
+_NOT_OVER: Final = -(1 << 63)
 CONSTANT: Final = 0xFFFFFFFF
 """The base of an argument that is a number."""
 
@@ -42,6 +44,7 @@ class OperationKind(IntEnum):
     WAIT = 2
     ZERO = 3
     COPY = 4
+    FETCH = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,17 @@ class Driver(ctypes.Structure):
     """Addresses of the driver's functions."""
 
     _fields_ = tuple(
-        (name, c_void_p) for name in ("set_context", "launch_kernel", "record_event", "wait_event", "fill", "copy")
+        (name, c_void_p)
+        for name in (
+            "set_context",
+            "launch_kernel",
+            "record_event",
+            "wait_event",
+            "fill",
+            "copy",
+            "fetch",
+            "elapsed_time",
+        )
     )
 
 
@@ -97,7 +110,8 @@ class PackedScript:
         if not all(array.flags.c_contiguous for array in self.arrays):
             raise ValueError("the library needs contiguous arrays")
         pointers, counts = [a.ctypes.data for a in self.arrays], [len(a) for a in self.arrays]
-        self.structure = _Script(*pointers, *counts)
+        self._structure = _Script(*pointers, *counts)
+        self.reference = byref(self._structure)
 
 
 class ReplayFunctions(NativeCalls):
@@ -114,21 +128,36 @@ class ReplayFunctions(NativeCalls):
     ) -> ReplayFault | None:
         """Enqueues all operations on these streams, with these events and addresses; what the driver refused, None
         where it refused nothing."""
-        counts = len(streams), len(events), len(bases)
-        numbers = (c_uint64 * sum(counts))(*streams, *events, *bases)
-        at = ctypes.addressof(numbers)
-        values = _Values(context, at, at + 8 * counts[0], at + 8 * (counts[0] + counts[1]), *counts)
+        numbers = array("Q", (*streams, *events, *bases))
+        at, first, second = numbers.buffer_info()[0], len(streams), len(events)
+        values = _Values(context, at, at + 8 * first, at + 8 * (first + second), first, second, len(bases))
         code, failed = c_int(), c_uint64()
-        fine = self._run(
-            "replay",
-            ctypes.byref(driver),
-            ctypes.byref(script.structure),
-            ctypes.byref(values),
-            ctypes.byref(code),
-            ctypes.byref(failed),
-        )
+        fine = self._run("replay", byref(driver), script.reference, byref(values), byref(code), byref(failed))
         return None if fine else ReplayFault(code.value, failed.value)
+
+    def event_times(
+        self, driver: Driver, context: int, base: int, groups: Sequence[Sequence[int]]
+    ) -> list[list[int] | None] | ReplayFault:
+        """Nanoseconds after the event ``base`` that the others took, group by group; None for a group that is not over.
+        The last one of a group must be over no sooner than its others. Or what the driver refused."""
+        sizes, events = array("I", map(len, groups)), array("Q")  # ctypes would make a type for each length
+        for group in groups:
+            events.extend(group)
+        ns, code = array("q", bytes(8 * len(events))), c_int()
+        at, (sizes_at, count), ns_at = events.buffer_info()[0], sizes.buffer_info(), ns.buffer_info()[0]
+        if not self._run("event_times", byref(driver), context, base, at, sizes_at, count, ns_at, byref(code)):
+            return ReplayFault(code.value, 0)
+        times = ns.tolist()
+        found: list[list[int] | None] = []
+        first = 0
+        for size in sizes:
+            found.append(None if times[first] == _NOT_OVER else times[first : first + size])
+            first += size
+        return found
 
 
 _P = c_void_p
-REPLAY_SIGNATURES: Final[Signatures] = {"replay": (c_int, (_P, _P, _P, _P, _P))}
+REPLAY_SIGNATURES: Final[Signatures] = {
+    "replay": (c_int, (_P, _P, _P, _P, _P)),
+    "event_times": (c_int, (_P, c_uint64, c_uint64, _P, _P, c_uint64, _P, _P)),
+}

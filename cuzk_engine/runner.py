@@ -42,7 +42,7 @@ from cuzk_engine.pipeline.modes import (
     modes,
 )
 from cuzk_engine.pipeline.partition import Partition, freeze
-from cuzk_engine.pipeline.plan import PartitionPlan, is_resident, plan_partition
+from cuzk_engine.pipeline.plan import PartitionPlan, plan_partition, residents
 from cuzk_engine.pipeline.progress import Progress, Run
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Runner:
         self._gate = Gate(device, self._tables, admission)
         self._active = 0
         self._lock = threading.Lock()
-        self._sources: WeakKeyDictionary[ProvingKey, Sources] = WeakKeyDictionary()
+        self._facts: WeakKeyDictionary[ProvingKey, _Facts] = WeakKeyDictionary()
 
     def plan(self, sizes: CircuitSizes, settings: PipelineSettings = _DEFAULTS) -> PartitionPlan:
         """What one proof of such a circuit needs on this device, in the mode that was asked for."""
@@ -185,14 +185,15 @@ class Runner:
     def _prove_with(
         self, run: Run, key: ProvingKey, witness: Witness | Path | str, settings: PipelineSettings
     ) -> ProofOutcome:
-        run.begin(CostModel(key.sizes))
+        facts = self._facts_of(key)
+        run.begin(facts.costs)
         with run.phase("read_witness", Kind.READ_WITNESS):
             if not isinstance(witness, Witness):
                 witness = Witness.open(witness, check=self._value_check(run))
             key.check_witness(witness)
         run.advance(run.costs.read_witness())
         assembly = _Assembly(key, self._randomness)
-        admitted, sums = self._sum(run, key, witness, settings, assembly)
+        admitted, sums = self._sum(run, key, facts, witness, settings, assembly)
         public = PublicSignals(witness.public_values(key.sizes.n_public))
         with run.phase("assemble", Kind.ASSEMBLE):
             proof = assembly.finish(sums)
@@ -210,17 +211,23 @@ class Runner:
         return check
 
     def _sum(
-        self, run: Run, key: ProvingKey, witness: Witness, settings: PipelineSettings, assembly: _Assembly
+        self,
+        run: Run,
+        key: ProvingKey,
+        facts: _Facts,
+        witness: Witness,
+        settings: PipelineSettings,
+        assembly: _Assembly,
     ) -> tuple[Admitted, dict[Query, bytes]]:
         """What needs the device; an incident where its memory, or the host's, was not enough."""
-        work = Work(key.sizes, key.device_matrices is not None, key.staging_bytes > 0)
+        work = facts.work
         choices = modes(settings, self.device.info.kind, work)
         admitted: Admitted | None = None
         partition: Partition | None = None
         try:
             with ExitStack() as stack:
                 with run.phase("memory"):
-                    admitted = self._gate.admit(stack, work, choices, self._sources_of(key), run.owner, run.cancel)
+                    admitted = self._gate.admit(stack, work, choices, facts.sources, run.owner, run.cancel)
                 if _streams(work, admitted.mode) and self.device.info.page_locks:
                     with run.phase("load_key", Kind.LOAD_KEY):
                         key = stack.enter_context(self.keys.use_hot(key, run.cancel, run.loading))
@@ -239,10 +246,11 @@ class Runner:
             run.incident("out-of-memory", str(error), error.requested, error.free, picture)
             raise
 
-    def _sources_of(self, key: ProvingKey) -> Sources:
-        found = self._sources.get(key)
+    def _facts_of(self, key: ProvingKey) -> _Facts:
+        found = self._facts.get(key)
         if found is None:
-            found = self._sources[key] = _sources(key)
+            work = Work(key.sizes, key.device_matrices is not None, key.staging_bytes > 0)
+            found = self._facts[key] = _Facts(work, CostModel(key.sizes), _sources(key))
         return found
 
     def _next_smaller(
@@ -297,6 +305,15 @@ def plan_for(device: Device, sizes: CircuitSizes, settings: PipelineSettings) ->
     return plan_partition(work, mode, device)
 
 
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What is the same for all proofs with a key."""
+
+    work: Work
+    costs: CostModel
+    sources: Sources
+
+
 class _Assembly:
     """The last step of a proof; what does not need all sums is done when it is told of some."""
 
@@ -322,7 +339,7 @@ class _Assembly:
 
 def _streams(work: Work, mode: Mode) -> bool:
     """Whether points travel for each proof."""
-    return not all(is_resident(work, mode, query) for query in QUERIES)
+    return len(residents(work, mode)) < len(QUERIES)
 
 
 def _sources(key: ProvingKey) -> Sources:

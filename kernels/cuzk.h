@@ -98,6 +98,10 @@ int cuzk_fr_classify(int curve, const void *a, uint64_t n, uint64_t counts[3], c
 typedef enum { CUZK_POINT_ADD = 0, CUZK_POINT_DOUBLE = 1, CUZK_POINT_NEG = 2, CUZK_POINT_MUL = 3 } cuzk_point_op_kind;
 /* Affine in, affine out, element-wise. For CUZK_POINT_MUL b holds n plain Fr scalars, else n points or null. */
 int cuzk_point_op(int curve, int group, int op, void *out, const void *a, const void *b, uint64_t n, cuzk_call *call);
+/* out[k] = the sum of the next counts[k] >= 1 points times their scalars (plain Fr; 1 costs an addition alone). scratch:
+ * two points. */
+int cuzk_point_sums(int curve, int group, const void *points, const void *scalars, const uint32_t *counts, uint64_t sums,
+                    void *out, void *scratch, cuzk_call *call);
 typedef enum { CUZK_POINT_OK = 0, CUZK_POINT_COORDINATE = 1, CUZK_POINT_OFF_CURVE = 2, CUZK_POINT_SUBGROUP = 3,
                CUZK_POINT_FLAGS = 4, CUZK_POINT_INFINITY = 5 /* of cuzk_points_decode only */ } cuzk_point_fault;
 /* Coordinates below q and on the curve (infinity passes); with check_subgroup non-zero also of order r.
@@ -235,7 +239,14 @@ int cuzk_r1cs_coefficients(int curve, const void *section, uint64_t bytes, uint6
                            uint64_t *row, void *entries, uint64_t capacity, uint64_t *count, cuzk_call *call);
 
 /* ---- launches on a GPU, written down once and replayed ---- */
-typedef enum { CUZK_LAUNCH = 0, CUZK_RECORD = 1, CUZK_WAIT = 2, CUZK_ZERO = 3, CUZK_COPY = 4 } cuzk_operation_kind;
+typedef enum {
+  CUZK_LAUNCH = 0,
+  CUZK_RECORD = 1,
+  CUZK_WAIT = 2,
+  CUZK_ZERO = 3,
+  CUZK_COPY = 4,
+  CUZK_FETCH = 5
+} cuzk_operation_kind;
 #define CUZK_CONSTANT 0xffffffffu
 /* `value` where base is CUZK_CONSTANT, else that much more than the base of this number: an address (8 bytes) or a number
  * (4 bytes). */
@@ -244,7 +255,7 @@ typedef struct {
   uint32_t base, size;
 } cuzk_argument;
 /* On a stream: a kernel (object: its function) with arguments; an event (object) recorded or waited for; `bytes` zeroed
- * (1 argument) or copied on the device (2: target, source). */
+ * (1 argument), copied on the device (2: target, source) or fetched from it (the target is page-locked host memory). */
 typedef struct {
   uint32_t kind, stream, object, first_argument, argument_count, shared_bytes, grid[3], block[3];
   uint64_t bytes;
@@ -261,15 +272,22 @@ typedef struct {
   const uint64_t *streams, *events, *bases;
   uint32_t stream_count, event_count, base_count;
 } cuzk_replay_values;
-/* cuCtxSetCurrent, cuLaunchKernel, cuEventRecord, cuStreamWaitEvent, cuMemsetD8Async, cuMemcpyDtoDAsync_v2. */
+/* cuCtxSetCurrent, cuLaunchKernel, cuEventRecord, cuStreamWaitEvent, cuMemsetD8Async, cuMemcpyDtoDAsync_v2,
+ * cuMemcpyDtoHAsync_v2, cuEventElapsedTime. */
 typedef struct {
-  const void *set_context, *launch_kernel, *record_event, *wait_event, *fill, *copy;
+  const void *set_context, *launch_kernel, *record_event, *wait_event, *fill, *copy, *fetch, *elapsed_time;
 } cuzk_driver;
 /* Enqueues a script's operations in their order; everything is checked before the first one. CUZK_E_DATA where the
  * driver refuses: its CUresult in *code, and the number of the operation (their count: the context). What was enqueued
  * before stays so. */
 int cuzk_replay(const cuzk_driver *driver, const cuzk_script *script, const cuzk_replay_values *values, int *code,
                 uint64_t *failed);
+/* When events happened: ns[k], nanoseconds after `base` that event k took, one event after the other. They come in
+ * groups of sizes[g] >= 1 events, whose last one is over no sooner than the others and is asked first: where one of a
+ * group is not over yet, ns is CUZK_NOT_OVER for all of it. CUZK_E_DATA where the driver refuses: its CUresult in *code. */
+#define CUZK_NOT_OVER INT64_MIN
+int cuzk_event_times(const cuzk_driver *driver, uint64_t context, uint64_t base, const uint64_t *events,
+                     const uint32_t *sizes, uint64_t groups, int64_t *ns, int *code);
 
 #if defined(__GNUC__)
 #pragma GCC visibility pop

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,9 +29,8 @@ EventSink = Callable[[EngineEvent], None]
 """Receives every span, allocation and incident; must be quick and callable from any thread."""
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """Whom an allocation, transfer or launch is for."""
+class Owner(NamedTuple):
+    """Whom an allocation, transfer or launch is for. A tuple, since it is looked up for each of them."""
 
     job: str = ""
     partition: int = -1

@@ -36,7 +36,8 @@ from cuzk_engine.devices.base import (
     Quotient,
 )
 from cuzk_engine.devices.host import HostMemory, StagingBuffer
-from cuzk_engine.devices.ledger import Ledger, LedgerDevice, Reservation
+from cuzk_engine.devices.ledger import Ledger, Reservation
+from cuzk_engine.devices.ledger_device import LedgerDevice
 from cuzk_engine.devices.lock import ComputeLock
 from cuzk_engine.devices.memory import HostBuffer, Spare
 from cuzk_engine.events import Kind, Lane, Purpose, Span

@@ -22,15 +22,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from cuzk_engine.devices import base
-from cuzk_engine.devices.base import CancelToken, EventSink, MemoryUse, Owner, Room
+from cuzk_engine.devices.base import CancelToken, EventSink, MemoryUse, Owner
 from cuzk_engine.errors import CancelledError, MemoryPlanError, OutOfDeviceMemoryError
-from cuzk_engine.events import Allocation, Holding, Kind, OtherProcess, Purpose, Span, host_lane
+from cuzk_engine.events import Holding, Kind, Purpose, Span, host_lane, new_allocation
 
 T = TypeVar("T")
 
@@ -72,8 +72,11 @@ class Reservation:
     @property
     def charge(self) -> tuple[int, int]:
         """(bytes committed besides the serial part, bytes of the serial part in use)."""
-        besides = max(self.held, self.used - self.serial)
-        return besides, max(0, self.used - besides)
+        held, used = self.held, self.used
+        besides = used - self.serial
+        if besides < held:
+            besides = held
+        return besides, used - besides if used > besides else 0
 
     @property
     def serial_used(self) -> int:
@@ -139,7 +142,7 @@ class Ledger:
         self._used = 0
         self._peak = 0
         self._unreserved = 0
-        self._by_key: defaultdict[tuple[Purpose, int, str], int] = defaultdict(int)
+        self._by_key: dict[tuple[Purpose, int, str], int] = {}
         self._reservations: dict[Owner, Reservation] = {}
         self._waiting: deque[object] = deque()
         self._generation = 0  # counts the changes that could let a waiter in
@@ -175,7 +178,7 @@ class Ledger:
             else:
                 self._unreserved -= grant.nbytes
             self._count(-grant.nbytes, grant.purpose, grant.owner)
-            self._notify()
+            self._announce()
 
     def hand_over(self, grant: Grant, purpose: Purpose, owner: Owner) -> Grant:
         """The same bytes under another purpose and owner, whose reservation they count against: for pools. Cannot
@@ -196,11 +199,12 @@ class Ledger:
 
     def use(self) -> MemoryUse:
         """Bytes now and at the peak; purposes that hold nothing are left out."""
+        by_purpose: dict[str, int] = {}
         with self._lock:
-            by_purpose: defaultdict[str, int] = defaultdict(int)
             for (purpose, _, _), nbytes in self._by_key.items():
-                by_purpose[purpose.value] += nbytes
-            return MemoryUse(self.capacity, self._used, self._peak, dict(by_purpose))
+                name = purpose._value_  # quicker than `value`
+                by_purpose[name] = by_purpose.get(name, 0) + nbytes
+            return MemoryUse(self.capacity, self._used, self._peak, by_purpose)
 
     def holders(self) -> dict[tuple[Purpose, int, str], int]:
         """(purpose, worker, job) → bytes in use."""
@@ -224,6 +228,11 @@ class Ledger:
         with self._lock:
             askers = [idle for _, idle in self._reclaimers if idle is not None]
         return sum(idle() for idle in askers)
+
+    @property
+    def used(self) -> int:
+        """Bytes in use."""
+        return self._used
 
     @property
     def committed(self) -> int:
@@ -344,8 +353,10 @@ class Ledger:
 
     def _try_take(self, nbytes: int, purpose: Purpose, owner: Owner, out_of: Reservation | None) -> Grant | None:
         with self._lock:
-            reservation = self._reservations.get(owner) if out_of is None else None
-            held = out_of.held if out_of is not None else 0
+            if out_of is None:
+                reservation, held = self._reservations.get(owner), 0
+            else:
+                reservation, held = None, out_of.held
             self._add(nbytes, reservation, out_of)
             if nbytes and self._committed() > self.capacity:
                 self._add(-nbytes, reservation, None)
@@ -406,19 +417,32 @@ class Ledger:
 
     def _committed(self, held: int = 0, serial: int = 0) -> int:
         """What is committed, with one more reservation of ``held`` and ``serial``."""
-        charges = [reservation.charge for reservation in self._reservations.values()]
-        largest = max([serial, *(reservation.serial for reservation in self._reservations.values())])
-        return self._unreserved + held + sum(c for c, _ in charges) + max(largest, sum(s for _, s in charges))
+        total, largest, used = self._unreserved + held, serial, 0
+        for reservation in self._reservations.values():  # `charge` of each
+            apart, most = reservation.held, reservation.serial
+            of_serial = reservation.used - apart
+            if of_serial > most:
+                apart, of_serial = apart + of_serial - most, most
+            if of_serial > 0:
+                used += of_serial
+            total += apart
+            if most > largest:
+                largest = most
+        return total + (used if used > largest else largest)
 
     def _count(self, delta: int, purpose: Purpose, owner: Owner) -> None:
-        self._used += delta
-        self._peak = max(self._peak, self._used)
-        key = (purpose, owner.worker, owner.job)
-        self._by_key[key] += delta
-        if not self._by_key[key]:
-            del self._by_key[key]
+        self._used = used = self._used + delta
+        if used > self._peak:
+            self._peak = used
+        job, _, worker = owner
+        key = (purpose, worker, job)
+        held = self._by_key.get(key, 0) + delta
+        if held:
+            self._by_key[key] = held
+        else:
+            self._by_key.pop(key, None)
         if delta and self._sink is not None:
-            self._sink(Allocation(time.monotonic_ns(), self.device, delta, purpose, owner.worker, owner.job))
+            self._sink(new_allocation((time.monotonic_ns(), self.device, delta, purpose, worker, job)))
 
     def _check_request(self, held: int, serial: int) -> None:
         if held < 0 or serial < 0:
@@ -436,9 +460,13 @@ class Ledger:
 
     def _notify(self) -> None:
         with self._lock:
-            self._generation += 1
-            if self._waiting:  # nobody else waits for it
-                self._changed.notify_all()
+            self._announce()
+
+    def _announce(self) -> None:
+        """Under the lock."""
+        self._generation += 1
+        if self._waiting:  # nobody else waits for it
+            self._changed.notify_all()
 
     def _emit_wait(self, start: int, nbytes: int, owner: Owner) -> None:
         if self._sink is not None:
@@ -449,44 +477,3 @@ class Ledger:
                     owner.job, owner.partition, owner.worker, nbytes,
                 )
             )  # fmt: skip
-
-
-class LedgerDevice:
-    """The part of a device that is its ledger's; what every backend shares of the device protocol."""
-
-    _ledger: Ledger
-
-    @property
-    def ledger(self) -> Ledger:
-        return self._ledger
-
-    def reserve(self, held: int, serial: int, owner: Owner, cancel: CancelToken) -> Reservation:
-        self._check_open()
-        return self._ledger.reserve(held, serial, owner, cancel)
-
-    def try_reserve(self, held: int, serial: int, owner: Owner) -> Reservation | None:
-        self._check_open()
-        return self._ledger.try_reserve(held, serial, owner)
-
-    def admit(self, attempt: Callable[[base.Turn], T | None], owner: Owner, cancel: CancelToken, wanted: int = 0) -> T:
-        self._check_open()
-        return self._ledger.admit(attempt, owner, cancel, wanted)
-
-    def add_reclaimer(self, reclaimer: Reclaimer, idle: Callable[[], int] | None = None) -> None:
-        self._ledger.add_reclaimer(reclaimer, idle)
-
-    def memory(self) -> MemoryUse:
-        return self._ledger.use()
-
-    def room(self) -> Room:
-        return Room(self._ledger.available(), self._ledger.use().used, self._ledger.idle(), None, 0)
-
-    def holdings(self) -> tuple[Holding, ...]:
-        return self._ledger.holdings()
-
-    def others(self) -> tuple[OtherProcess, ...]:
-        return ()
-
-    def _check_open(self) -> None:
-        """Raises when the device can no longer be used."""
-        raise NotImplementedError

@@ -6,11 +6,24 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from cuzk_engine.devices.base import CancelToken, EventSink, Owner
 from cuzk_engine.events import Kind, Lane, Span
+
+
+class Hold:
+    """See `ComputeLock.hold`."""
+
+    __slots__ = ("_cancel", "_lock", "_owner", "_taken", "_ticket")
+
+    def __init__(self, lock: ComputeLock, owner: Owner, cancel: CancelToken) -> None:
+        self._lock, self._owner, self._cancel = lock, owner, cancel
+
+    def __enter__(self) -> None:
+        self._ticket, self._taken = self._lock.take(self._owner, self._cancel)
+
+    def __exit__(self, *exc: object) -> None:
+        self._lock.give(self._ticket, self._taken, self._owner)
 
 
 class ComputeLock:
@@ -22,27 +35,29 @@ class ComputeLock:
         self._changed = threading.Condition()
         self._queue: deque[object] = deque()  # the first one holds the lock
 
-    @contextmanager
-    def hold(self, owner: Owner, cancel: CancelToken) -> Iterator[None]:
-        ticket = object()
-        asked = time.monotonic_ns()
-        taken: int | None = None
+    def hold(self, owner: Owner, cancel: CancelToken) -> Hold:
+        """For a block."""
+        return Hold(self, owner, cancel)
+
+    def take(self, owner: Owner, cancel: CancelToken) -> tuple[object, int]:
+        """What `hold` begins with: a ticket, and since when the lock is held."""
+        ticket, asked = object(), time.monotonic_ns()
         with self._changed:
             self._queue.append(ticket)
         try:
             self._wait(ticket, cancel)
-            taken = time.monotonic_ns()
-            self._emit(asked, taken, Kind.LOCK_WAIT, owner)
-            yield
-        finally:
-            now = time.monotonic_ns()
-            if taken is None:
-                self._emit(asked, now, Kind.LOCK_WAIT, owner)
-            else:
-                self._emit(taken, now, Kind.LOCK_HELD, owner)
-            with self._changed:
-                self._queue.remove(ticket)
-                self._changed.notify_all()
+        except BaseException:
+            self._emit(asked, time.monotonic_ns(), Kind.LOCK_WAIT, owner)
+            self._leave(ticket)
+            raise
+        taken = time.monotonic_ns()
+        self._emit(asked, taken, Kind.LOCK_WAIT, owner)
+        return ticket, taken
+
+    def give(self, ticket: object, taken: int, owner: Owner) -> None:
+        """What it ends with."""
+        self._emit(taken, time.monotonic_ns(), Kind.LOCK_HELD, owner)
+        self._leave(ticket)
 
     @property
     def waiting(self) -> int:
@@ -51,6 +66,10 @@ class ComputeLock:
             return max(0, len(self._queue) - 1)
 
     def _wait(self, ticket: object, cancel: CancelToken) -> None:
+        with self._changed:
+            if self._queue[0] is ticket:
+                cancel.check()
+                return
         unsubscribe = cancel.on_set(self._wake)
         try:
             with self._changed:
@@ -59,6 +78,11 @@ class ComputeLock:
         finally:
             unsubscribe()
         cancel.check()
+
+    def _leave(self, ticket: object) -> None:
+        with self._changed:
+            self._queue.remove(ticket)
+            self._changed.notify_all()
 
     def _wake(self) -> None:
         with self._changed:

@@ -20,16 +20,13 @@ class GrantedBuffer(ABC):
 
     def __init__(self, grant: Grant) -> None:
         self._grant = grant
+        self.nbytes = grant.nbytes
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.free()
-
-    @property
-    def nbytes(self) -> int:
-        return self._grant.nbytes
 
     @property
     def purpose(self) -> Purpose:

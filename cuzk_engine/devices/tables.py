@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from cuzk_engine.curves import Curve
 from cuzk_engine.devices.base import Buffer, CancelToken, Device, NttTable, Owner, Reservation
@@ -41,6 +41,22 @@ class TableLease:
         self.release()
 
 
+class TableUse:
+    """See `TableCache.use`."""
+
+    __slots__ = ("_arguments", "_entry", "_tables")
+
+    def __init__(self, tables: TableCache, *arguments: Any) -> None:
+        self._tables, self._arguments = tables, arguments
+
+    def __enter__(self) -> Buffer:
+        self._entry = self._tables.acquire(*self._arguments)
+        return self._entry.buffer
+
+    def __exit__(self, *exc: object) -> None:
+        self._tables.let_go(self._entry)
+
+
 class TableCache:
     """The tables of one device. ``use`` is called with the compute lock held, since a missing table is computed
     then."""
@@ -51,14 +67,15 @@ class TableCache:
         self._entries: OrderedDict[tuple[int, int], _Entry] = OrderedDict()  # least recently used first
         device.add_reclaimer(self._reclaim, self._idle)
 
-    @contextmanager
-    def use(
-        self, curve: Curve, log_n: int, room: Reservation | None, owner: Owner, cancel: CancelToken
-    ) -> Iterator[Buffer]:
+    def use(self, curve: Curve, log_n: int, room: Reservation | None, owner: Owner, cancel: CancelToken) -> TableUse:
         """The table for size 2^log_n, for which ``room`` has bytes in its held part (None: no room was made).
 
         A table that is there already gives that room back; a new one takes it along. The table stays for the block.
         """
+        return TableUse(self, curve, log_n, room, owner, cancel)
+
+    def acquire(self, curve: Curve, log_n: int, room: Reservation | None, owner: Owner, cancel: CancelToken) -> _Entry:
+        """What `use` begins with."""
         key = (curve.id, log_n)
         with self._lock:
             entry = self._entries.get(key)
@@ -66,14 +83,15 @@ class TableCache:
                 entry.users += 1
                 self._entries.move_to_end(key)
         if entry is None:
-            entry = self._compute(curve, log_n, room, owner, cancel)
-        elif room is not None:
+            return self._compute(curve, log_n, room, owner, cancel)
+        if room is not None:
             room.shrink(entry.buffer.nbytes)
-        try:
-            yield entry.buffer
-        finally:
-            with self._lock:
-                entry.users -= 1
+        return entry
+
+    def let_go(self, entry: _Entry) -> None:
+        """What it ends with."""
+        with self._lock:
+            entry.users -= 1
 
     def clear(self) -> None:
         """Frees all tables that nobody uses."""

@@ -21,7 +21,7 @@ from cuzk_engine.formats.points import decode_g1, decode_g2
 from cuzk_engine.formats.proof import Proof
 from cuzk_engine.groth16.plan import Query
 from cuzk_engine.groth16.proving_key import KeyElements
-from cuzk_engine.native import Group, PointOp
+from cuzk_engine.native import Group
 
 Randomness = Callable[[int], int]
 """A value in [0, bound), uniform and unpredictable."""
@@ -53,16 +53,12 @@ class BlindedKey:
 
     @classmethod
     def of(cls, key: KeyElements, blinding: Blinding) -> BlindedKey:
-        curve, (r, s) = key.curve, (blinding.r, blinding.s)
-        r_delta, s_delta, rs_delta = _multiples(curve, Group.G1, [key.delta1] * 3, [r, s, -r * s])
-        (s_delta2,) = _multiples(curve, Group.G2, [key.delta2], [s])
-        return cls(
-            blinding,
-            add_points(curve, Group.G1, key.alpha1, r_delta),
-            add_points(curve, Group.G1, key.beta1, s_delta),
-            add_points(curve, Group.G2, key.beta2, s_delta2),
-            rs_delta,
+        curve, (r, s), delta = key.curve, (blinding.r, blinding.s), key.delta1
+        a, b1, c = _sums(
+            curve, Group.G1, [(key.alpha1, 1), (delta, r)], [(key.beta1, 1), (delta, s)], [(delta, -r * s % curve.r)]
         )
+        (b2,) = _sums(curve, Group.G2, [(key.beta2, 1), (key.delta2, s)])
+        return cls(blinding, a, b1, b2, c)
 
 
 @dataclass(frozen=True)
@@ -74,10 +70,9 @@ class Begun:
 
     @classmethod
     def of(cls, curve: Curve, blinded: BlindedKey, sum_a: bytes, sum_b1: bytes) -> Begun:
-        a = add_points(curve, Group.G1, blinded.a, sum_a)
-        b1 = add_points(curve, Group.G1, blinded.b1, sum_b1)
-        s_a, r_b = _multiples(curve, Group.G1, [a, b1], [blinded.blinding.s, blinded.blinding.r])
-        return cls(a, add_points(curve, Group.G1, s_a, r_b, blinded.c))
+        a, b1 = _sums(curve, Group.G1, [(blinded.a, 1), (sum_a, 1)], [(blinded.b1, 1), (sum_b1, 1)])
+        (c,) = _sums(curve, Group.G1, [(a, blinded.blinding.s), (b1, blinded.blinding.r), (blinded.c, 1)])
+        return cls(a, c)
 
 
 def assemble(curve: Curve, blinded: BlindedKey, sums: Mapping[Query, bytes], begun: Begun | None = None) -> Proof:
@@ -88,18 +83,12 @@ def assemble(curve: Curve, blinded: BlindedKey, sums: Mapping[Query, bytes], beg
     return Proof(curve, decode_g1(curve, begun.a), decode_g2(curve, b2), decode_g1(curve, c))
 
 
-def _multiples(curve: Curve, group: Group, points: Sequence[bytes], scalars: Sequence[int]) -> list[bytes]:
-    plain = b"".join((scalar % curve.r).to_bytes(curve.n8r, "little") for scalar in scalars)
-    out = native.aligned(sum(map(len, points)))
-    native.library().point_op(curve, group, PointOp.MUL, out, b"".join(points), plain, len(points), native.Call(1))
-    return [row.tobytes() for row in out.reshape(len(points), -1)]
-
-
 def add_points(curve: Curve, group: Group, *points: bytes) -> bytes:
     """The sum of at least one point."""
-    total = points[0]
-    for point in points[1:]:
-        out = native.aligned(len(total))
-        native.library().point_op(curve, group, PointOp.ADD, out, total, point, 1, native.Call(1))
-        total = out.tobytes()
+    (total,) = _sums(curve, group, [(point, 1) for point in points])
     return total
+
+
+def _sums(curve: Curve, group: Group, *sums: Sequence[tuple[bytes, int]]) -> list[bytes]:
+    """Of points times scalars below r."""
+    return native.library().point_sums(curve, group, sums, native.Call(1))

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from cuzk_engine.curves import Curve
+from cuzk_engine.events import Name
 from cuzk_engine.formats.zkey import ZKey
 
 FR_BYTES: Final = 32
 
 
-class Query(StrEnum):
+class Query(Name):
     """The five MSMs of a proof, in the order in which they run."""
 
     H = "H"

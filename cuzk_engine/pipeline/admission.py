@@ -30,8 +30,8 @@ from cuzk_engine.pipeline.plan import (
     TABLE,
     PartitionPlan,
     There,
-    is_resident,
     plan_partition,
+    residents,
     steady_plan,
 )
 from cuzk_engine.units import format_size
@@ -186,13 +186,16 @@ class Gate:
         if is_last and plans[-1].peak > device.info.capacity:
             device.reserve(*plans[-1].reservation, owner, cancel)  # refuses at once, in the ledger's words
         host = device.host
-        usable = [plan for plan in plans if plan.host_bytes <= host.memory().capacity] or plans[-1:]
+        room = host.memory().capacity
+        usable = [plan for plan in plans if plan.host_bytes <= room] or plans[-1:]
         stack.enter_context(host.reserve(max(plan.host_bytes for plan in usable), 0, owner, cancel))
 
-        most = self.most(work, usable[-1].mode)
+        most, looks = self.most(work, usable[-1].mode), 0
 
         def attempt(turn: Turn) -> Admitted | None:
-            if not is_last and most > self.capacity():  # another program has come
+            nonlocal looks
+            looks += 1
+            if looks > 1 and not is_last and most > self.capacity():  # another program has come
                 raise MemoryPlanError(device.info.id, most, self.capacity(), device.info.capacity)
             return self._try_now(stack, turn, work, [plan.mode for plan in usable], sources)
 
@@ -202,12 +205,16 @@ class Gate:
         self, stack: ExitStack, turn: Turn, work: Work, choices: Sequence[Mode], sources: Sources
     ) -> Admitted | None:
         for mode in choices:
-            with ExitStack() as attempt:
-                there = self._hold_what_is_there(attempt, work, mode, sources)
+            leases, there = self._hold_what_is_there(work, mode, sources)
+            admitted = None
+            try:
                 admitted = self._promise(stack, turn, work, mode, there)
-                if admitted is not None:
-                    stack.enter_context(attempt.pop_all())  # given up before the reservation: a waiter finds it idle
-                    return admitted
+            finally:
+                if admitted is None:
+                    _release(leases)
+            if admitted is not None:
+                stack.callback(_release, leases)  # given up before the reservation: a waiter finds it idle
+                return admitted
         if turn.alone:  # what is there goes, if it must
             return next(filter(None, (self._promise(stack, turn, work, mode, NOTHING) for mode in choices)), None)
         return None
@@ -217,17 +224,18 @@ class Gate:
         reservation = turn.promise(*plan.reservation)
         return None if reservation is None else Admitted(mode, plan, stack.enter_context(reservation))
 
-    def _hold_what_is_there(self, stack: ExitStack, work: Work, mode: Mode, sources: Sources) -> dict[str, int]:
+    def _hold_what_is_there(self, work: Work, mode: Mode, sources: Sources) -> tuple[list[Lease], dict[str, int]]:
+        """Leases, and the bytes of what they hold."""
         curve, log_n = work.sizes.curve, work.sizes.log_domain
         leases: dict[str, Lease] = {TABLE: self._tables.lease(curve, log_n)}
         if mode.on_device and sources.matrices is not None:
             leases[MATRICES] = self._device.lease([sources.matrices])
         if mode.is_resident:
-            held = {query: points for query, points in sources.points.items() if is_resident(work, mode, query)}
-            leases |= {query.value: self._device.lease([points]) for query, points in held.items()}
-        for lease in leases.values():
-            stack.enter_context(lease)
-        return {what: lease.nbytes for what, lease in leases.items() if lease.nbytes}
+            resident = residents(work, mode)
+            for query, points in sources.points.items():
+                if query in resident:
+                    leases[query.value] = self._device.lease([points])
+        return list(leases.values()), {what: lease.nbytes for what, lease in leases.items() if lease.nbytes}
 
     def _tell(self, asked: Mode, admitted: Admitted, owner: Owner) -> None:
         mode = admitted.mode
@@ -238,3 +246,8 @@ class Gate:
             "%s: memory is short, so partitions run with %s: %s at the peak, %s can be had",
             self._device.info.id, loss(asked, mode), format_size(admitted.plan.peak), format_size(self.capacity()),
         )  # fmt: skip
+
+
+def _release(leases: list[Lease]) -> None:
+    for lease in leases:
+        lease.release()

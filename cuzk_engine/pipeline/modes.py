@@ -7,7 +7,7 @@ the residency of the key's points (device → host), then MSM launches are halve
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from itertools import groupby
@@ -65,6 +65,15 @@ class Mode:
     evaluate: Evaluation
     residency: Residency
     batch: int
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        words = self.prestage, self.double_buffer, self.evaluate, self.residency, self.batch
+        object.__setattr__(self, "_hash", hash(words))
+
+    def __hash__(self) -> int:
+        """Known: modes and works are looked up many times a partition."""
+        return self._hash
 
     @property
     def is_ahead(self) -> bool:
@@ -103,6 +112,13 @@ class Work:
     sizes: CircuitSizes
     has_matrices: bool = True
     converts: bool = False
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.sizes, self.has_matrices, self.converts)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def longest(self) -> int:

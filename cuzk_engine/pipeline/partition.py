@@ -10,8 +10,9 @@ ones; where the memory that counts once for all workers is needed for both, when
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any
 
 from cuzk_engine.devices.base import CosetExtend, Device, Evaluate, HJoin, Quotient
 from cuzk_engine.devices.tables import TableCache
@@ -58,7 +59,7 @@ class Partition:
     def run(self, stack: ExitStack, admitted: Admitted) -> dict[Query, bytes]:
         """The five sums. Everything is freed when ``stack`` ends."""
         mode = admitted.mode
-        with self._freezing():
+        with _Freezing(self):
             staging = stack.enter_context(Staging(self._device, self._run, self._key, self._witness, mode))
             staging.prepare(self._evaluation_threads)
             vectors = None
@@ -67,7 +68,7 @@ class Partition:
                     self._barrier(self._run.owner)
                 vectors = staging.upload(stack)
             sums = stack.enter_context(self._sums(admitted, staging))
-        with self._locked(), ExitStack() as inside, self._freezing():
+        with _Locked(self._device, self._run), ExitStack() as inside, _Freezing(self):
             if vectors is None:
                 vectors = staging.upload(inside)
             sums.send_first()
@@ -78,7 +79,7 @@ class Partition:
                     sums.finish()
         if admitted.reservation is not None:
             admitted.reservation.settle()  # nothing more is allocated: the next in line may have the rest
-        with self._run.phase("msm"), self._freezing():
+        with self._run.phase("msm"), _Freezing(self):
             self._while_running(sums.known)
             return sums.collect()
 
@@ -94,22 +95,10 @@ class Partition:
             arrived=staging.free,
         )
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        with ExitStack() as stack:
-            with self._run.phase("lock"):
-                stack.enter_context(self._device.compute_lock(self._run.owner, self._run.cancel))
-            yield
-
-    @contextmanager
-    def _freezing(self) -> Iterator[None]:
-        """A failed allocation leaves a picture of who held what, taken before anything is freed."""
-        try:
-            yield
-        except OutOfDeviceMemoryError as error:
-            if self.picture is None:
-                self.picture = freeze(self._device, error, self._run.owner.worker)
-            raise
+    def take_picture(self, error: OutOfDeviceMemoryError) -> None:
+        """Of who held what, when an allocation failed for the first time."""
+        if self.picture is None:
+            self.picture = freeze(self._device, error, self._run.owner.worker)
 
     def _transform(self, inside: ExitStack, admitted: Admitted, vectors: Vectors) -> None:
         """Leaves the scalars of the H query in ``a``."""
@@ -147,6 +136,44 @@ class Partition:
             done = device.launch(operation, run.owner, run.cancel, vectors.ready["w"])
             vectors.ready.update(dict.fromkeys("abc", done))
         run.advance(run.costs.evaluate())
+
+
+class _Freezing:
+    """A block in which a failed allocation leaves a picture, taken before anything is freed."""
+
+    __slots__ = ("_partition",)
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OutOfDeviceMemoryError):
+            self._partition.take_picture(error)
+
+
+class _Locked:
+    """A block that holds the device's compute lock; the wait for it is a phase."""
+
+    __slots__ = ("_lock", "_run")
+
+    def __init__(self, device: Device, run: Run) -> None:
+        self._run, self._lock = run, device.compute_lock(run.owner, run.cancel)
+
+    def __enter__(self) -> None:
+        is_held = False
+        try:
+            with self._run.phase("lock"):
+                self._lock.__enter__()
+                is_held = True
+        except BaseException:  # it was cancelled as soon as it had the lock
+            if is_held:
+                self._lock.__exit__(None, None, None)
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        self._lock.__exit__(kind, error, trace)
 
 
 def freeze(device: Device, error: OutOfDeviceMemoryError, worker: int) -> Picture:

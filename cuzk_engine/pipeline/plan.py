@@ -20,14 +20,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Final, Protocol
 
 from cuzk_engine.curves import Curve
 from cuzk_engine.devices.base import DeviceInfo, Need
 from cuzk_engine.devices.pages import block_bytes
 from cuzk_engine.events import Purpose
-from cuzk_engine.groth16.plan import CircuitSizes, PointRange, Query
+from cuzk_engine.groth16.plan import QUERIES, CircuitSizes, PointRange, Query
 from cuzk_engine.pipeline.modes import Mode, Prestage, Work
 
 OUTSTANDING: Final = 2  # results of MSM launches at a time, or more where a device has more under way
@@ -202,9 +202,17 @@ def steady_plan(work: Work, mode: Mode, needs: Needs) -> PartitionPlan:
     return plan_partition(work, mode, needs, there)
 
 
+@lru_cache(maxsize=256)
+def residents(work: Work, mode: Mode) -> frozenset[Query]:
+    """The queries whose points stay on the device: not where they are converted or summed in parts."""
+    if not mode.is_resident or work.converts:
+        return frozenset()
+    return frozenset(query for query in QUERIES if work.sizes.launch_count(query, mode.batch) == 1)
+
+
 def is_resident(work: Work, mode: Mode, query: Query) -> bool:
-    """Whether a query's points stay on the device: not where they are converted or summed in parts."""
-    return mode.is_resident and not work.converts and work.sizes.launch_count(query, mode.batch) == 1
+    """Whether a query's points stay on the device."""
+    return query in residents(work, mode)
 
 
 def outstanding(mode: Mode, info: DeviceInfo) -> int:

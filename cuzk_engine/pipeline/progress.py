@@ -3,18 +3,40 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Final
 
 from cuzk_engine.devices.base import CancelToken, EventSink, Owner
-from cuzk_engine.events import Incident, Kind, Picture, Span, host_lane
+from cuzk_engine.events import Incident, Kind, Picture, host_lane, new_span
 from cuzk_engine.groth16.plan import CostModel
 
 Progress = Callable[[str, float], None]
 """(phase, share of the whole proof that is done, 0…1); called from the proving thread, never backwards."""
 
 _LOADING_SHARE: Final = 0.1  # of the bar, when a key is checked for the first time
+
+
+class Phase:
+    """See `Run.phase`."""
+
+    __slots__ = ("_kind", "_name", "_run", "_start")
+
+    def __init__(self, run: Run, name: str, kind: Kind | None) -> None:
+        self._run, self._name, self._kind = run, name, kind
+
+    def __enter__(self) -> None:
+        if self._name:
+            self._run.enter(self._name)
+        self._start = time.monotonic_ns()
+
+    def __exit__(self, error: type[BaseException] | None, *rest: object) -> None:
+        run, name = self._run, self._name
+        if name:
+            run.phases[name] = run.phases.get(name, 0) + time.monotonic_ns() - self._start
+        if self._kind is not None:
+            run.emit(self._start, self._kind)
+        if name and error is None:
+            run.cancel.check()
 
 
 class Run:
@@ -40,29 +62,13 @@ class Run:
         assert self._costs is not None, "begin() comes first"
         return self._costs
 
-    @contextmanager
-    def phase(self, name: str, kind: Kind | None = None) -> Iterator[None]:
-        """Times a phase; with ``kind`` it is a span on the worker's host lane."""
-        self.cancel.check()
-        self._name = name
-        self._report(self._reached)
-        start = time.monotonic_ns()
-        try:
-            yield
-        finally:
-            self.phases[name] = self.phases.get(name, 0) + time.monotonic_ns() - start
-            if kind is not None:
-                self._emit(start, kind)
-        self.cancel.check()
+    def phase(self, name: str, kind: Kind | None = None) -> Phase:
+        """Times a phase, which is the block; with ``kind`` it is a span on the worker's host lane."""
+        return Phase(self, name, kind)
 
-    @contextmanager
-    def span(self, kind: Kind) -> Iterator[None]:
+    def span(self, kind: Kind) -> Phase:
         """A span on the worker's host lane, no phase of its own."""
-        start = time.monotonic_ns()
-        try:
-            yield
-        finally:
-            self._emit(start, kind)
+        return Phase(self, "", kind)
 
     def loading(self, share: float) -> None:
         """Progress of the check of a new key."""
@@ -75,7 +81,8 @@ class Run:
 
     def advance(self, cost: float) -> None:
         self._done += cost
-        self._report(self._base + (1 - self._base) * min(1.0, self._done / self.costs.total()))
+        share, base = self._done / self.costs.total(), self._base
+        self._report(base + (1 - base) * share if share < 1.0 else 1.0)
 
     def incident(
         self,
@@ -90,13 +97,21 @@ class Run:
             now, where = time.monotonic_ns(), device or self._device
             self._sink(Incident(now, where, kind, self.owner.job, message, requested, free, picture))
 
-    def _emit(self, start: int, kind: Kind) -> None:
+    def enter(self, name: str) -> None:
+        """A phase begins."""
+        self.cancel.check()
+        self._name = name
+        if self._progress is not None:
+            self._progress(name, self._reached)
+
+    def emit(self, start: int, kind: Kind) -> None:
+        """A span until now on the worker's host lane."""
         if self._sink is not None:
-            owner, end = self.owner, time.monotonic_ns()
-            lane = host_lane(owner.worker)
-            self._sink(Span(start, end, self._device, lane, kind, owner.job, owner.partition, owner.worker))
+            end, (job, partition, worker) = time.monotonic_ns(), self.owner
+            self._sink(new_span((start, end, self._device, host_lane(worker), kind, job, partition, worker, 0, None)))
 
     def _report(self, fraction: float) -> None:
-        self._reached = max(self._reached, fraction)
+        if fraction > self._reached:
+            self._reached = fraction
         if self._progress is not None:
             self._progress(self._name, self._reached)

@@ -91,4 +91,13 @@ class Staging:
 
 
 def allocate_abc(stack: ExitStack, device: Device, run: Run, nbytes: int) -> list[Buffer]:
-    return [stack.enter_context(device.allocate(nbytes, Purpose.ABC, run.owner)) for _ in "abc"]
+    buffers: list[Buffer] = []
+    stack.callback(_free, buffers)
+    for _ in "abc":
+        buffers.append(device.allocate(nbytes, Purpose.ABC, run.owner))
+    return buffers
+
+
+def _free(buffers: list[Buffer]) -> None:
+    for buffer in buffers:
+        buffer.free()

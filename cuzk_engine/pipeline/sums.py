@@ -9,18 +9,19 @@ after each launch. Both give the same sums. Points that travel are sent to the d
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from cuzk_engine import native
 from cuzk_engine.devices.base import Buffer, Bytes, Device, DeviceEvent, Msm, Reservation, StagingBuffer
 from cuzk_engine.events import Kind, Purpose
 from cuzk_engine.groth16.assemble import add_points
-from cuzk_engine.groth16.plan import QUERIES, PointRange, Query
+from cuzk_engine.groth16.plan import QUERIES, CircuitSizes, PointRange, Query
 from cuzk_engine.groth16.proving_key import ProvingKey
 from cuzk_engine.native import Group
 from cuzk_engine.pipeline.modes import Mode, Prestage, Work
-from cuzk_engine.pipeline.plan import conversion_bytes, conversions, is_resident, msm_need, outstanding
+from cuzk_engine.pipeline.plan import conversion_bytes, conversions, msm_need, outstanding, residents
 from cuzk_engine.pipeline.progress import Run
 from cuzk_engine.pipeline.staging import Vectors
 
@@ -76,9 +77,10 @@ class Sums:
         self._device, self._run, self._key, self._work, self._mode = device, run, key, work, mode
         self._sizes = work.sizes
         self._room = room
-        self._threads = threads
+        self._call = native.Call(threads, run.cancel.address)  # of conversions, one after another
         self._arrived = arrived
-        self._launches = list(self._all_launches())
+        self._resident = residents(work, mode)
+        self._launches = _all_launches(work.sizes, mode.batch)
         self._sent: deque[_Sent] = deque()  # not launched yet
         self._running: deque[_Running] = deque()
         self._sums: dict[Query, bytes] = {}
@@ -116,7 +118,7 @@ class Sums:
     def launch(self, vectors: Vectors) -> None:
         """Launches everything; what was not collected yet is running then, or done."""
         count = outstanding(self._mode, self._device.info)
-        largest = max(self._sizes.point_bytes(query) for query in Query)
+        largest = self._sizes.curve.g2_bytes
         for _ in range(count):
             self._results.append(self._device.allocate(largest, Purpose.RESULT, self._run.owner))
         for number, launch in enumerate(self._launches):
@@ -146,25 +148,18 @@ class Sums:
             self._collect_first()
         return self._sums
 
-    def _all_launches(self) -> Iterator[_Launch]:
-        for query in QUERIES:
-            parts = self._sizes.launches(query, self._mode.batch)
-            for part in parts:
-                yield _Launch(query, part, part is parts[-1])
-
     def _send(self, number: int) -> None:
         """Brings the points of a launch on their way, where they travel."""
         if number >= len(self._launches):
             return
         query, part = self._launches[number].query, self._launches[number].part
         target = self._conversion(number) if self._work.converts else None
-        call = native.Call(self._threads, self._run.cancel.address)
-        sent = _Sent(self._key.points(query, part, target, call))
+        sent = _Sent(self._key.points(query, part, target, self._call))
         self._sent.append(sent)
         if target is not None:
             self._reading[number % len(self._converted)] = sent
-        resident = is_resident(self._work, self._mode, query)
-        if msm_need(self._sizes, self._device, query, part, resident=resident).transit:
+        resident = query in self._resident
+        if not resident and msm_need(self._sizes, self._device, query, part, resident=resident).transit:
             sent.buffer = self._device.allocate(sent.points.nbytes, Purpose.SRS, self._run.owner)
             sent.event = self._device.upload(sent.buffer, sent.points, Kind.UPLOAD_SRS, self._run.owner)
 
@@ -185,7 +180,7 @@ class Sums:
         offset = sizes.n_public + 1 if query is Query.L else 0
         operation = Msm(
             sizes.curve, query.group, sent.points, scalars, offset + part.first, part.n, result,
-            resident=is_resident(self._work, self._mode, query), room=self._room[query], sent=sent.buffer,
+            resident=query in self._resident, room=self._room[query], sent=sent.buffer,
         )  # fmt: skip
         after = None if query is Query.H else vectors.ready["w"]
         try:
@@ -212,3 +207,12 @@ class Sums:
         self._arrived()
         whole = sizes.query_length(query)
         self._run.advance(self._run.costs.msm(query) * (part.n / whole if whole else 1))
+
+
+@lru_cache(maxsize=64)
+def _all_launches(sizes: CircuitSizes, batch: int) -> tuple[_Launch, ...]:
+    found = []
+    for query in QUERIES:
+        parts = sizes.launches(query, batch)
+        found += [_Launch(query, part, part is parts[-1]) for part in parts]
+    return tuple(found)

@@ -1,6 +1,8 @@
 // The C interface: arguments are checked here, the work is done by the path in use.
 #include "../cuzk.h"
 
+#include <string.h>
+
 #include "../groth16/entries.hpp"
 #include "path_table.hpp"
 
@@ -20,6 +22,9 @@ bool is_size(uint64_t n) { return n <= max_elements; }
 bool is_domain(int curve, uint32_t log_n) { return log_n <= two_adicity[curve]; }
 // n elements at p.
 bool is_array(const void *p, uint64_t n) { return is_size(n) && (p || n == 0); }
+constexpr unsigned char one[32] = {1};  // an element of Fr, plain
+constexpr size_t coordinate_bytes[2] = {32, 48};
+size_t point_bytes(int curve, int group) { return 2 * coordinate_bytes[curve] * static_cast<size_t>(group); }
 bool is_vector(const void *p) { return p && reinterpret_cast<uintptr_t>(p) % 8 == 0; }
 
 }  // namespace
@@ -56,6 +61,33 @@ int cuzk_point_op(int curve, int group, int op, void *out, const void *a, const 
   CUZK_REQUIRE(is_array(out, n) && is_array(a, n) && (!binary || is_array(b, n)));
   Run run(call);
   return paths().point_op(curve, group, op, out, a, b, n, run);
+}
+
+int cuzk_point_sums(int curve, int group, const void *points, const void *scalars, const uint32_t *counts, uint64_t sums,
+                    void *out, void *scratch, cuzk_call *call) {
+  CUZK_REQUIRE(is_curve(curve) && is_group(group) && is_array(counts, sums) && is_array(out, sums) && is_call(call));
+  CUZK_REQUIRE(sums == 0 || (points && scalars && scratch));
+  for (uint64_t k = 0; k < sums; k++) CUZK_REQUIRE(counts[k] > 0);
+  Run run(call);
+  const size_t size = point_bytes(curve, group);
+  const char *point = static_cast<const char *>(points), *scalar = static_cast<const char *>(scalars);
+  char *total = static_cast<char *>(out), *product = static_cast<char *>(scratch), *sum = product + size;
+  for (uint64_t k = 0; k < sums; k++, total += size) {
+    for (uint32_t i = 0; i < counts[k]; i++, point += size, scalar += sizeof one) {
+      const char *term = point;
+      if (memcmp(scalar, one, sizeof one) != 0) {
+        if (int status = paths().point_op(curve, group, CUZK_POINT_MUL, product, point, scalar, 1, run)) return status;
+        term = product;
+      }
+      if (i == 0) {
+        memcpy(total, term, size);
+        continue;
+      }
+      if (int status = paths().point_op(curve, group, CUZK_POINT_ADD, sum, total, term, 1, run)) return status;
+      memcpy(total, sum, size);
+    }
+  }
+  return CUZK_OK;
 }
 
 int cuzk_points_check(int curve, int group, const void *points, uint64_t n, int check_subgroup, uint64_t *first_bad,

@@ -14,6 +14,10 @@ using RecordEvent = Result (*)(Handle event, Handle stream);
 using WaitEvent = Result (*)(Handle stream, Handle event, unsigned flags);
 using Fill = Result (*)(Address target, unsigned char value, size_t bytes, Handle stream);
 using Copy = Result (*)(Address target, Address source, size_t bytes, Handle stream);
+using Fetch = Result (*)(void *target, Address source, size_t bytes, Handle stream);
+using ElapsedTime = Result (*)(float *milliseconds, Handle from, Handle to);
+
+constexpr Result not_ready = 600;  // CUDA_ERROR_NOT_READY
 
 constexpr uint32_t most_arguments = 64;
 constexpr uint64_t most = uint64_t{1} << 32;  // of anything that is counted
@@ -61,6 +65,7 @@ bool is_sound(const cuzk_operation &operation, const cuzk_script &script, const 
     case CUZK_ZERO:
       return operation.argument_count == 1 && is_address(arguments[0]);
     case CUZK_COPY:
+    case CUZK_FETCH:
       return operation.argument_count == 2 && is_address(arguments[0]) && is_address(arguments[1]);
     default:
       return false;
@@ -68,7 +73,8 @@ bool is_sound(const cuzk_operation &operation, const cuzk_script &script, const 
 }
 
 bool is_driver(const cuzk_driver &d) {
-  return d.set_context && d.launch_kernel && d.record_event && d.wait_event && d.fill && d.copy;
+  return d.set_context && d.launch_kernel && d.record_event && d.wait_event && d.fill && d.copy && d.fetch &&
+         d.elapsed_time;
 }
 
 bool are_sound(const cuzk_script &script, const cuzk_replay_values &values) {
@@ -103,12 +109,48 @@ Result perform(const cuzk_driver &driver, const cuzk_operation &operation, const
       return function<WaitEvent>(driver.wait_event)(stream, handle(values.events[operation.object]), 0);
     case CUZK_ZERO:
       return function<Fill>(driver.fill)(words[0], 0, static_cast<size_t>(operation.bytes), stream);
+    case CUZK_FETCH:
+      return function<Fetch>(driver.fetch)(handle(words[0]), words[1], static_cast<size_t>(operation.bytes), stream);
     default:
       return function<Copy>(driver.copy)(words[0], words[1], static_cast<size_t>(operation.bytes), stream);
   }
 }
 
+// The times of one group of events, or not_ready.
+Result group_times(ElapsedTime elapsed_time, Handle base, const uint64_t *events, uint32_t size, int64_t *ns) {
+  for (uint32_t k = size; k-- > 0;) {
+    float milliseconds = 0;
+    if (const Result code = elapsed_time(&milliseconds, base, handle(events[k]))) return code;
+    ns[k] = static_cast<int64_t>(static_cast<double>(milliseconds) * 1e6);
+  }
+  return 0;
+}
+
 }  // namespace
+
+extern "C" int cuzk_event_times(const cuzk_driver *driver, uint64_t context, uint64_t base, const uint64_t *events,
+                                const uint32_t *sizes, uint64_t groups, int64_t *ns, int *code) {
+  if (!driver || !is_driver(*driver) || !context || !base || !code || groups > most) return CUZK_E_ARGUMENT;
+  if (groups && (!events || !sizes || !ns)) return CUZK_E_ARGUMENT;
+  for (uint64_t g = 0, at = 0; g < groups; at += sizes[g++]) {
+    if (sizes[g] == 0) return CUZK_E_ARGUMENT;
+    for (uint32_t k = 0; k < sizes[g]; k++)
+      if (!events[at + k]) return CUZK_E_ARGUMENT;
+  }
+  *code = function<SetContext>(driver->set_context)(handle(context));
+  if (*code) return CUZK_E_DATA;
+  const auto elapsed_time = function<ElapsedTime>(driver->elapsed_time);
+  for (uint64_t g = 0; g < groups; g++) {
+    *code = group_times(elapsed_time, handle(base), events, sizes[g], ns);
+    if (*code && *code != not_ready) return CUZK_E_DATA;
+    if (*code)
+      for (uint32_t k = 0; k < sizes[g]; k++) ns[k] = CUZK_NOT_OVER;
+    events += sizes[g];
+    ns += sizes[g];
+  }
+  *code = 0;
+  return CUZK_OK;
+}
 
 extern "C" int cuzk_replay(const cuzk_driver *driver, const cuzk_script *script, const cuzk_replay_values *values,
                            int *code, uint64_t *failed) {

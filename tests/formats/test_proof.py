@@ -53,6 +53,7 @@ def test_infinity_survives(curve):
     document = json.loads(proof.to_json())
     assert document["pi_a"] == ["0", "1", "0"]
     assert document["pi_b"] == [["0", "0"], ["1", "0"], ["0", "0"]]
+    assert proof.to_json() == json.dumps(document, indent=1)
     assert Proof.from_document(document, "proof.json") == proof
 
 

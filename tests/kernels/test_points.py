@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cuzk_engine.curves import BN254, CURVES
-from cuzk_engine.native import Field, Group, NativeLibrary, PointFault, PointOp, PointProblem
+from cuzk_engine.native import Field, Group, NativeCallError, NativeLibrary, PointFault, PointOp, PointProblem
 from tests.support.arithmetic import CurveMath, FieldMath, Point, encode_scalars
 
 
@@ -142,3 +142,34 @@ def test_check_finds_points_of_another_order(native: NativeLibrary, math: CurveM
         assert native.points_check(math.curve, math.group, points, 2, False) is None
         problem = native.points_check(math.curve, math.group, points, 2, True)
         assert problem == PointProblem(1, PointFault.SUBGROUP)
+
+
+@groups
+def test_sums_of_multiples(native: NativeLibrary, math: CurveMath) -> None:
+    """Infinity, the same point twice, its negative, and factors of 0, 1 and -1 among the terms."""
+    (g,), r = math.multiples(1), math.curve.r
+    points: list[Point] = [g, math.mul(g, 5), None, math.neg(g)]
+    terms = [
+        [(0, 1)],
+        [(0, 1), (0, 1)],
+        [(0, 1), (3, 1)],
+        [(1, r - 1), (0, 5), (2, 7)],
+        [(2, 1), (1, 1), (3, 3), (0, 0)],
+        [(0, 2**200 + 1), (1, r - 2), (3, 1)],
+    ]
+    raw = [math.encode([point]).tobytes() for point in points]
+    sums = [[(raw[place], factor) for place, factor in one] for one in terms]
+    found = native.point_sums(math.curve, math.group, sums)
+    for one, out in zip(terms, found, strict=True):
+        total: Point = None
+        for place, factor in one:
+            total = math.add(total, math.mul(points[place], factor))
+        assert math.decode(np.frombuffer(out, np.uint8)) == [total]
+    assert native.point_sums(math.curve, math.group, []) == []
+
+
+def test_sums_that_are_none(default_native: NativeLibrary) -> None:
+    with pytest.raises(NativeCallError):
+        default_native.point_sums(BN254, Group.G1, [[]])
+    with pytest.raises(ValueError, match="63 bytes for 1 points of 64"):
+        default_native.point_sums(BN254, Group.G1, [[(bytes(63), 1)]])

@@ -10,7 +10,7 @@ import pytest
 
 from cuzk_engine.native import NativeCallError, NativeLibrary, Status
 from cuzk_engine.native_replay import ARGUMENT, CONSTANT, OPERATION, Driver, OperationKind, PackedScript, ReplayFault
-from tests.support.fake_driver import FakeDriver
+from tests.support.fake_driver import NOT_READY, FakeDriver
 
 CONTEXT = 0xC0
 STREAMS, EVENTS = (0x100, 0, 0x300), (0xE0, 0xE1)
@@ -18,7 +18,7 @@ BASES = (1 << 40, 7 << 50, 12)
 FUNCTIONS = (0xF0, 0xF1)
 ONE = (1, 1, 1)
 
-LAUNCH, RECORD, WAIT, ZERO, COPY = OperationKind
+LAUNCH, RECORD, WAIT, ZERO, COPY, FETCH = OperationKind
 ARGUMENTS = (
     (16, 0, 8),  # an address
     (0xFFFFFFFF, CONSTANT, 4),
@@ -35,6 +35,7 @@ OPERATIONS = (
     (ZERO, 1, 0, 5, 1, 0, ONE, ONE, 1 << 33),
     (COPY, 2, 0, 5, 2, 0, ONE, ONE, 77),
     (LAUNCH, 1, 0, 7, 0, 0, ONE, (1024, 1, 1), 0),
+    (FETCH, 2, 0, 5, 2, 0, ONE, ONE, 192),
 )
 HEARD = [
     ("context", CONTEXT),
@@ -44,6 +45,7 @@ HEARD = [
     ("fill", BASES[0] + 64, 0, 1 << 33, 0),
     ("copy", BASES[0] + 64, BASES[1] + 128, 77, 0x300),
     ("launch", 0xF0, 0, (1, 1, 1), (1024, 1, 1), 0, ()),
+    ("fetch", BASES[0] + 64, BASES[1] + 128, 192, 0x300),
 ]
 
 
@@ -121,7 +123,7 @@ def other(number: int, *words: int) -> dict[str, Any]:
 
 
 REFUSED = {
-    "kind": changed(0, kind=5),
+    "kind": changed(0, kind=6),
     "stream": changed(3, stream=3),
     "function": changed(0, object=2),
     "event": changed(1, object=2),
@@ -134,6 +136,7 @@ REFUSED = {
     "a record with arguments": changed(1, argument_count=1),
     "a fill without a target": changed(3, argument_count=0),
     "a copy without a source": changed(4, argument_count=1),
+    "a fetch without a source": changed(6, argument_count=1),
     "a copy to a number": other(5, 64, CONSTANT, 8),
     "size": other(0, 16, 0, 2),
     "base": other(0, 16, 3, 8),
@@ -178,6 +181,55 @@ def test_a_driver_that_lacks_a_function(default_native: NativeLibrary, name: str
     with pytest.raises(NativeCallError):
         bench.replay()
     assert not bench.heard
+
+
+class Clock:
+    """A driver whose events happened at some milliseconds, or have not happened yet."""
+
+    def __init__(self, native: NativeLibrary, at: dict[int, float]) -> None:
+        self.native, self.at = native, at
+        self.fault = 0
+        self.asked: list[int] = []
+        self.driver = FakeDriver(lambda *call: 0, lambda function: (), self._elapsed)
+
+    def _elapsed(self, first: int, second: int) -> tuple[int, float]:
+        assert first == 0xBA
+        self.asked.append(second)
+        if self.fault:
+            return self.fault, 0.0
+        return (0, self.at[second]) if second in self.at else (NOT_READY, 0.0)
+
+    def times(self, *groups: tuple[int, ...]) -> list[list[int] | None] | ReplayFault:
+        return self.native.event_times(self.driver.functions, CONTEXT, 0xBA, groups)
+
+
+def test_times_of_events(default_native: NativeLibrary) -> None:
+    """As `int(milliseconds * 1e6)` of the driver's 32-bit floats."""
+    clock = Clock(default_native, {1: 0.1, 2: 1234.5678, 3: -7.25, 4: 0.0, 6: 9000.125})
+    at = {event: int(float(np.float32(ms)) * 1e6) for event, ms in clock.at.items()}
+    assert clock.times((1, 2), (3,), (4, 6, 1)) == [[at[1], at[2]], [at[3]], [at[4], at[6], at[1]]]
+    assert clock.times() == []
+
+
+def test_the_end_of_a_group_is_asked_first(default_native: NativeLibrary) -> None:
+    clock = Clock(default_native, {1: 1.0, 2: 2.0, 3: 3.0})
+    assert clock.times((1, 9), (2, 3), (9, 3)) == [None, [2_000_000, 3_000_000], None]
+    assert clock.asked == [9, 3, 2, 3, 9]
+
+
+def test_a_fault_of_the_driver_is_told(default_native: NativeLibrary) -> None:
+    clock = Clock(default_native, {})
+    clock.fault = 700
+    assert clock.times((1, 2), (3,)) == ReplayFault(700, 0)
+    assert clock.asked == [2]
+
+
+@pytest.mark.parametrize("groups", [((1, 0),), ((),), ((1,), ())])
+def test_groups_that_are_none(default_native: NativeLibrary, groups: tuple[tuple[int, ...], ...]) -> None:
+    clock = Clock(default_native, {1: 1.0})
+    with pytest.raises(NativeCallError):
+        clock.times(*groups)
+    assert not clock.asked
 
 
 def test_arrays_are_what_they_must_be() -> None:

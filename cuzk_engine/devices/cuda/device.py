@@ -11,10 +11,10 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import cupy
 import numpy as np
@@ -49,16 +49,18 @@ from cuzk_engine.devices.cuda.guard import Guard
 from cuzk_engine.devices.cuda.launcher import MsmLauncher
 from cuzk_engine.devices.cuda.loader import Loader, own_reservation
 from cuzk_engine.devices.cuda.locker import CudaLocker
-from cuzk_engine.devices.cuda.memory import CudaBuffer, LedgerAllocator, Memory
+from cuzk_engine.devices.cuda.memory import CudaBuffer, Memory
 from cuzk_engine.devices.cuda.module import Kernels
 from cuzk_engine.devices.cuda.need import FR_BYTES
 from cuzk_engine.devices.cuda.operations import FACTOR_BYTES, Operations
 from cuzk_engine.devices.cuda.resident import Residents
+from cuzk_engine.devices.cuda.results import Rows
 from cuzk_engine.devices.cuda.slots import HIGHEST, PARALLEL, Slots
-from cuzk_engine.devices.cuda.timeline import CudaEvent, Timeline
-from cuzk_engine.devices.cuda.vectors import Matrices
+from cuzk_engine.devices.cuda.timeline import CudaEvent, Timeline, span_times
+from cuzk_engine.devices.cuda.vector_launcher import VectorLauncher
 from cuzk_engine.devices.host import HostMemory
-from cuzk_engine.devices.ledger import Ledger, LedgerDevice
+from cuzk_engine.devices.ledger import Ledger
+from cuzk_engine.devices.ledger_device import LedgerDevice
 from cuzk_engine.devices.lock import ComputeLock
 from cuzk_engine.errors import CuzkError, DeviceLostError
 from cuzk_engine.events import Incident, Kind, Lane, OtherProcess, Purpose
@@ -121,8 +123,13 @@ class CudaDevice(LedgerDevice):
             self._ledger.add_reclaimer(self._residents.reclaim, self._residents.idle)
             self._locker = CudaLocker(self._guard)
             self._loader = Loader(self._memory, self._residents, self._timeline, self._guard, self._page_locked)
+            self._rows = Rows(lambda nbytes: self.staging(nbytes, Purpose.RESULT, _NOBODY, pinned=True))
             self._launcher = MsmLauncher(
-                self._memory, self._slots, self._loader, self._timeline, self._guard, self._launching, self._budget
+                self._memory, self._slots, self._loader, self._timeline, self._guard, self._launching, self._budget,
+                self._rows,
+            )  # fmt: skip
+            self._vectors = VectorLauncher(
+                self._memory, self._residents, self._loader, self._timeline, self._guard, self._launching, self._compute
             )
             kernels = Kernels(cache, self._id, sink, progress)
             self._factors = self._memory.allocate(FACTOR_BYTES, Purpose.CONTEXT, _NOBODY)
@@ -156,15 +163,15 @@ class CudaDevice(LedgerDevice):
         with self._guard, self._uploading:
             stream = self._h2d
             buffer.before_write(stream)
-            (begin,), end = self._timeline.events.take(1), cupy.cuda.Event(block=True)
+            marks, end = self._timeline.moments.marks(1), self._timeline.moments.end()
             pinned = is_pinned(flat)
-            begin.record(stream)
+            marks.events[0].record(stream)
             if flat.size:
                 runtime.memcpyAsync(buffer.address, flat.ctypes.data, flat.size, _TO_DEVICE, stream.ptr)
             end.record(stream)
             buffer.was_written(stream, end)
             buffer.is_reversed, buffer.pending = False, 1
-            self._timeline.add(stream, begin, end, Lane.H2D, kind, owner, int(flat.size), pinned, flat)
+            self._timeline.add(marks, (end,), span_times(Lane.H2D, kind), owner, int(flat.size), pinned, flat)
         return CudaEvent(end, self._timeline, self._guard, flat)
 
     def download(self, source: base.Buffer, nbytes: int, kind: str, owner: Owner) -> bytes:
@@ -173,16 +180,21 @@ class CudaDevice(LedgerDevice):
             raise ValueError(f"{nbytes} bytes of a buffer of {buffer.nbytes}")
         if buffer.is_reversed or buffer.pending != 1:
             raise ValueError("a vector that is not in natural order: restore() comes first")
+        if buffer.fetched is not None and nbytes <= buffer.fetched.nbytes:
+            with self._guard:
+                buffer.fetched.there.synchronize()
+                return buffer.fetched.read(nbytes)
         out = np.empty(nbytes, dtype=np.uint8)
         with self._guard:
             buffer.before_read(self._d2h)
-            (begin,), (end,) = self._timeline.events.take(1), self._timeline.ends.take(1)
-            begin.record(self._d2h)
+            marks, end = self._timeline.moments.marks(1), self._timeline.moments.end()
+            marks.events[0].record(self._d2h)
             if nbytes:
                 runtime.memcpyAsync(out.ctypes.data, buffer.address, nbytes, _TO_HOST, self._d2h.ptr)
             end.record(self._d2h)
+            self._timeline.add(marks, (end,), span_times(Lane.D2H, kind), owner, nbytes, False, out)
             end.synchronize()
-            self._timeline.tell(begin, end, Lane.D2H, kind, owner, nbytes, False)
+            self._timeline.collect()
         return out.tobytes()
 
     def restore(self, curve: Curve, vector: base.Buffer, owner: Owner, table: base.Buffer | None = None) -> None:
@@ -190,9 +202,12 @@ class CudaDevice(LedgerDevice):
         wants it. The proof itself never needs this."""
         buffer = _own(vector)
         tables = [] if table is None else [_own(table)]
-        with self._computing(Purpose.SCRATCH, owner, reads=tables, writes=[buffer]):
+
+        def work() -> None:
             transform = tables[0].table if tables else None
             self._operations.restore(curve, buffer, buffer.nbytes // FR_BYTES, transform)
+
+        self._vectors.launch(tables, [buffer], Kind.POINTWISE, owner, None, work)
 
     def launch(
         self, operation: Operation, owner: Owner, cancel: CancelToken, after: base.DeviceEvent | None = None
@@ -207,36 +222,31 @@ class CudaDevice(LedgerDevice):
             self._prepared.add(operation.curve.name)
         if isinstance(operation, Msm):
             return self._msm(operation, owner, after)
-        if after is not None:
-            with self._guard:
-                self._compute.wait_event(after.event)
+        ops, vectors = self._operations, self._vectors
         match operation:
             case Evaluate():
-                return self._evaluate(operation, owner)
+                return self._evaluate(operation, owner, after)
             case NttTable(table=table):
                 target = _own(table, need.table_bytes(operation.log_n))
-                return self._simple([], [target], Kind.NTT, owner, lambda ops: ops.fill_table(operation, target))
+                return vectors.launch([], [target], Kind.NTT, owner, after, lambda: ops.fill_table(operation, target))
             case CosetExtend(data=data, table=table):
                 vector, twiddles = _own(data), _own(table)
-                return self._simple(
-                    [twiddles],
-                    [vector],
-                    Kind.NTT_COSET,
-                    owner,
-                    lambda ops: ops.coset_extend(operation, vector, twiddles),
-                )
+                return vectors.play(
+                    [twiddles], [vector], Kind.NTT_COSET, owner, after,
+                    lambda stream, frame: ops.coset_extend(operation, vector, twiddles, stream, frame),
+                )  # fmt: skip
             case HJoin(a=a, b=b, c=c):
                 abc = (_own(a), _own(b), _own(c))
-                return self._simple(abc[1:], abc[:1], Kind.POINTWISE, owner, lambda ops: ops.join(operation, *abc))
+                return vectors.play(
+                    abc[1:], abc[:1], Kind.POINTWISE, owner, after,
+                    lambda stream, frame: ops.join(operation, *abc, stream, frame),
+                )  # fmt: skip
             case Quotient(a=a, b=b, c=c, table=table):
                 abc, twiddles = (_own(a), _own(b), _own(c)), _own(table)
-                return self._simple(
-                    [*abc[1:], twiddles],
-                    abc[:1],
-                    Kind.POINTWISE,
-                    owner,
-                    lambda ops: ops.quotient(operation, *abc, twiddles),
-                )
+                return vectors.launch(
+                    [*abc[1:], twiddles], abc[:1], Kind.POINTWISE, owner, after,
+                    lambda: ops.quotient(operation, *abc, twiddles),
+                )  # fmt: skip
 
     def msm_need(self, curve: Curve, group: int, n: int, present: int, *, resident: bool) -> Need:
         return need.msm_need(curve, group, n, present, self._budget, resident=resident)
@@ -286,7 +296,7 @@ class CudaDevice(LedgerDevice):
         else:
             others = sum(row.bytes or 0 for row in found)
         available = min(self._info.capacity, free + ours)
-        return Room(available, self._ledger.use().used, self._ledger.idle(), others, self._margin)
+        return Room(available, self._ledger.used, self._ledger.idle(), others, self._margin)
 
     def others(self) -> tuple[OtherProcess, ...]:
         return self._list(self._physical()[2]) or ()
@@ -319,6 +329,7 @@ class CudaDevice(LedgerDevice):
             log.debug("%s was lost before it was closed", self._id)
         finally:
             self._loader.close()
+            self._rows.close()
             self._host.release(self._locker)
             if self._owns_host:
                 self._host.close()
@@ -362,47 +373,6 @@ class CudaDevice(LedgerDevice):
         self._read = found, time.monotonic_ns()
         return found
 
-    @contextmanager
-    def _computing(
-        self, purpose: Purpose, owner: Owner, reads: Sequence[CudaBuffer], writes: Sequence[CudaBuffer]
-    ) -> Iterator[_Work]:
-        """Launches in the block go to the stream of transforms, behind what used the buffers before, with CuPy's
-        memory from the ledger."""
-        stream = self._compute
-        allocator = LedgerAllocator(self._memory, purpose, owner, stream)
-        with self._guard, self._launching, stream, cupy.cuda.using_allocator(allocator.allocate):
-            for buffer in reads:
-                buffer.before_read(stream)
-            for buffer in writes:
-                buffer.before_write(stream)
-            (begin,) = self._timeline.events.take(1)
-            begin.record(stream)
-            work = _Work(begin, cupy.cuda.Event(block=True))
-            try:
-                yield work
-            finally:
-                work.end.record(stream)
-                for buffer in reads:
-                    buffer.was_read(stream, work.end)
-                for buffer in writes:
-                    buffer.was_written(stream, work.end)
-
-    def _simple(
-        self,
-        reads: Sequence[CudaBuffer],
-        writes: Sequence[CudaBuffer],
-        kind: Kind,
-        owner: Owner,
-        launches: Callable[[Operations], None],
-    ) -> CudaEvent:
-        with self._computing(Purpose.SCRATCH, owner, reads, writes) as work:
-            launches(self._operations)
-        return self._timed(work, kind, owner)
-
-    def _timed(self, work: _Work, kind: Kind, owner: Owner) -> CudaEvent:
-        self._timeline.add(self._compute, work.begin, work.end, Lane.COMPUTE, kind, owner)
-        return CudaEvent(work.end, self._timeline, self._guard)
-
     def _msm(self, operation: Msm, owner: Owner, after: CudaEvent | None) -> CudaEvent:
         curve, group, n = operation.curve, operation.group, operation.n
         if len(operation.points) != n:
@@ -412,57 +382,16 @@ class CudaDevice(LedgerDevice):
         sent = None if operation.sent is None else _own(operation.sent, int(operation.points.nbytes))
         return self._launcher.launch(self._operations, operation, scalars, result, sent, owner, after)
 
-    def _evaluate(self, operation: Evaluate, owner: Owner) -> CudaEvent:
-        witness = _own(operation.witness)
-        a, b, c = (_own(x, operation.domain * FR_BYTES) for x in (operation.a, operation.b, operation.c))
-        with self._matrices(operation, witness, owner) as (block, matrices):
-            with self._computing(Purpose.SCRATCH, owner, [witness, block], [a, b, c]) as work:
-                self._operations.evaluate(operation.curve, matrices, witness, (a, b, c))
-            return self._timed(work, Kind.SPMV, owner)
-
-    @contextmanager
-    def _matrices(
-        self, operation: Evaluate, witness: CudaBuffer, owner: Owner
-    ) -> Iterator[tuple[CudaBuffer, Matrices]]:
-        data, room = operation.coefficients, own_reservation(operation.room)
-        n_vars = witness.nbytes // FR_BYTES
-
-        def prepare(allocate: Callable[[int], CudaBuffer]) -> tuple[CudaBuffer, tuple[CudaBuffer, Matrices]]:
-            with (
-                self._loader.parts(data, self._compute, owner) as parts,
-                self._computing(Purpose.SCRATCH, owner, [], []) as work,
-            ):
-                block, matrices = self._operations.prepare_matrices(
-                    operation.curve, parts, len(data), operation.domain, n_vars, allocate
-                )
-            block.was_written(self._compute, work.end)
-            return block, (block, matrices)
-
-        def make() -> tuple[CudaBuffer, tuple[CudaBuffer, Matrices]]:
-            return prepare(lambda nbytes: self._memory.allocate(nbytes, Purpose.MATRICES, _NOBODY, room))
-
-        with self._residents.use("matrices", data, make) as resident:
-            if resident is not None:
-                yield resident
-                return
-        block, prepared = prepare(lambda nbytes: self._memory.allocate(nbytes, Purpose.MATRICES, owner))
-        with block:
-            yield prepared
+    def _evaluate(self, operation: Evaluate, owner: Owner, after: CudaEvent | None) -> CudaEvent:
+        witness, nbytes = _own(operation.witness), operation.domain * FR_BYTES
+        out = _own(operation.a, nbytes), _own(operation.b, nbytes), _own(operation.c, nbytes)
+        return self._vectors.evaluate(self._operations, operation, witness, out, owner, after)
 
     def _check_open(self) -> None:
         if self._closed:
             raise ValueError("the device was closed")
         if self._guard.lost is not None:
             raise self._guard.lost
-
-
-class _Work:
-    """The events around launches."""
-
-    __slots__ = ("begin", "end")
-
-    def __init__(self, begin: Any, end: Any) -> None:
-        self.begin, self.end = begin, end
 
 
 def _own(buffer: base.Buffer, nbytes: int = 0) -> CudaBuffer:

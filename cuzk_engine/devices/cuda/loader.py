@@ -18,9 +18,9 @@ from cuzk_engine.devices.cuda.guard import Guard
 from cuzk_engine.devices.cuda.memory import CudaBuffer, Memory
 from cuzk_engine.devices.cuda.need import ENTRY_BYTES
 from cuzk_engine.devices.cuda.operations import Points, points_in
-from cuzk_engine.devices.cuda.resident import Residents
+from cuzk_engine.devices.cuda.resident import Residents, Use
 from cuzk_engine.devices.cuda.slots import Slot
-from cuzk_engine.devices.cuda.timeline import Timeline
+from cuzk_engine.devices.cuda.timeline import Timeline, span_times
 from cuzk_engine.devices.ledger import Reservation
 from cuzk_engine.events import Kind, Lane, Purpose
 
@@ -53,35 +53,35 @@ class Loader:
     def close(self) -> None:
         self._feeder.close()
 
-    @contextmanager
-    def points(self, operation: Msm, sent: CudaBuffer | None, slot: Slot, owner: Owner) -> Iterator[Points]:
-        """The points on the device: resident where they can be, else in ``sent``, or in ``slot`` for this launch
-        alone."""
+    def points(self, operation: Msm, sent: CudaBuffer | None, slot: Slot, owner: Owner) -> PointsThere:
+        """The points on the device for a block: resident where they can be, else in ``sent``, or in ``slot`` for this
+        launch alone."""
+        return PointsThere(self, self._residents, operation, sent, slot, owner)
+
+    def make(self, operation: Msm, owner: Owner) -> tuple[CudaBuffer, Points]:
+        """Brings points that are to stay."""
         data = operation.points
         size, room = need.point_bytes(operation.curve, operation.group), own_reservation(operation.room)
+        numbers = present_rows(data)
+        count = len(data) if numbers is None else len(numbers)
+        nbytes = count * (size if numbers is None else size + 4)
+        block = self._memory.allocate(nbytes, Purpose.SRS, _NOBODY, room)
+        try:
+            self.load(block, data, owner, numbers)
+            return block, points_in(block, size, count, picked=numbers is not None)
+        except BaseException:
+            block.free()
+            raise
 
-        def make() -> tuple[CudaBuffer, Points]:
-            numbers = present_rows(data)
-            count = len(data) if numbers is None else len(numbers)
-            nbytes = count * (size if numbers is None else size + 4)
-            block = self._memory.allocate(nbytes, Purpose.SRS, _NOBODY, room)
-            try:
-                self.load(block, data, owner, numbers)
-                return block, points_in(block, size, count, picked=numbers is not None)
-            except BaseException:
-                block.free()
-                raise
-
-        if operation.resident:
-            with self._residents.use("points", data, make) as resident:
-                if resident is not None:
-                    yield resident
-                    return
+    def bring(self, operation: Msm, sent: CudaBuffer | None, slot: Slot, owner: Owner) -> Points:
+        """Points for one launch."""
+        data = operation.points
         if sent is None:
             sent = self._memory.allocate(int(data.nbytes), Purpose.SRS, owner)
             slot.keep(sent)
             self.load(sent, data, owner)
-        yield replace(points_in(sent, size, len(data), picked=False), travel=True)
+        size = need.point_bytes(operation.curve, operation.group)
+        return replace(points_in(sent, size, len(data), picked=False), travel=True)
 
     @contextmanager
     def parts(self, data: Bytes, stream: Any, owner: Owner) -> Iterator[Callable[[], Iterator[tuple[int, Any]]]]:
@@ -108,14 +108,46 @@ class Loader:
         stream = self._stream
         with self._guard:
             target.before_write(stream)
-            (begin,), end = self._timeline.events.take(1), cupy.cuda.Event(block=True)
+            marks, end = self._timeline.moments.marks(1), self._timeline.moments.end()
             pinned = is_pinned(rows)
-            begin.record(stream)
+            marks.events[0].record(stream)
             nbytes = self._feeder.feed(rows, target.address, stream, numbers)
             if numbers is not None:
                 words = numbers.view(np.uint8).reshape(len(numbers), 4)
                 nbytes += self._feeder.feed(words, target.address + nbytes, stream)
             end.record(stream)
             target.was_written(stream, end)
-            self._timeline.add(stream, begin, end, Lane.H2D, Kind.UPLOAD_SRS, owner, nbytes, pinned, rows)
+            times = span_times(Lane.H2D, Kind.UPLOAD_SRS)
+            self._timeline.add(marks, (end,), times, owner, nbytes, pinned, rows)
         return end
+
+
+class PointsThere:
+    """See `Loader.points`."""
+
+    __slots__ = ("_loader", "_operation", "_owner", "_sent", "_slot", "_use")
+
+    def __init__(
+        self,
+        loader: Loader,
+        residents: Residents,
+        operation: Msm,
+        sent: CudaBuffer | None,
+        slot: Slot,
+        owner: Owner,
+    ) -> None:
+        self._loader, self._operation, self._sent, self._slot, self._owner = loader, operation, sent, slot, owner
+        self._use: Use | None = None
+        if operation.resident:
+            self._use = residents.use("points", operation.points, lambda: loader.make(operation, owner))
+
+    def __enter__(self) -> Points:
+        if self._use is not None:
+            found: Points | None = self._use.__enter__()
+            if found is not None:
+                return found
+        return self._loader.bring(self._operation, self._sent, self._slot, self._owner)
+
+    def __exit__(self, *exc: object) -> None:
+        if self._use is not None:
+            self._use.__exit__(*exc)

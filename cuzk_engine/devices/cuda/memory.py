@@ -7,7 +7,6 @@ back to the ledger at once and may be handed out again, since the pool orders re
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Iterable
 from typing import Any, Final
@@ -18,6 +17,7 @@ from cupy.cuda import runtime
 from cuzk_engine.devices.base import EventSink, Owner
 from cuzk_engine.devices.cuda import faults
 from cuzk_engine.devices.cuda.guard import Guard
+from cuzk_engine.devices.cuda.results import Fetched
 from cuzk_engine.devices.cuda.shape import aligned_size
 from cuzk_engine.devices.ledger import Grant, Ledger, Reservation
 from cuzk_engine.devices.memory import GrantedBuffer
@@ -32,8 +32,7 @@ class Memory:
 
     def __init__(self, number: int, ledger: Ledger, guard: Guard, sink: EventSink | None = None) -> None:
         self.number, self.ledger, self.guard, self._sink = number, ledger, guard, sink
-        self._lock = threading.Lock()
-        self._live: set[CudaBuffer] = set()
+        self._live: set[CudaBuffer] = set()  # each change is one step of the interpreter
         # Nothing runs on the first stream, so what is allocated on it is there at once for every other. Memory of
         # buffers for all streams is freed on the second, behind what still uses it.
         self._stream, self._freeing = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
@@ -67,20 +66,17 @@ class Memory:
         grant = self.ledger.take(nbytes, purpose, owner, out_of)
         try:
             with self.guard:
-                address = self._malloc(nbytes, stream, purpose)
+                address = self._malloc(nbytes, stream, purpose) if nbytes else 0
                 if there is not None:
                     there.record(stream)
         except BaseException:
             self.ledger.give_back(grant)
             raise
         buffer = CudaBuffer(self, grant, address, home, there)
-        with self._lock:
-            self._live.add(buffer)
+        self._live.add(buffer)
         return buffer
 
     def _malloc(self, nbytes: int, stream: Any, purpose: str) -> int:
-        if nbytes == 0:
-            return 0
         try:
             return int(runtime.mallocAsync(nbytes, stream.ptr))
         except runtime.CUDARuntimeError as error:
@@ -99,21 +95,20 @@ class Memory:
 
     def release(self, address: int, events: Iterable[Any], stream: Any) -> None:
         """Frees on ``stream`` behind ``events``."""
-        if address:
-            with contextlib.suppress(DeviceLostError), self.guard:  # a lost device's memory went with it
+        try:
+            with self.guard:
                 for event in events:
                     stream.wait_event(event)
                 runtime.freeAsync(address, stream.ptr)
+        except DeviceLostError:  # its memory went with it
+            pass
 
     def forget(self, buffer: CudaBuffer) -> None:
-        with self._lock:
-            self._live.discard(buffer)
+        self._live.discard(buffer)
 
     def free_all(self) -> None:
         """Frees every buffer, as nobody may after the device was closed: its streams may be gone then."""
-        with self._lock:
-            live = list(self._live)
-        for buffer in live:
+        for buffer in list(self._live):
             buffer.free()
 
     def trim(self, *, everything: bool = False) -> None:
@@ -145,8 +140,9 @@ class CudaBuffer(GrantedBuffer):
 
     ``last``: the event after which its content is there (None: all that uses it is on one stream), on the stream
     with the handle ``_where``; ``reads``: those after which nobody reads it any more, the last one of each stream; they
-    come after ``last``. Vectors of Fr may stand in bit-reversed order (``is_reversed``) and lack a factor
-    (``pending``): the proof needs neither put right. The device does it where the plain content is asked for.
+    come after ``last``. ``fetched``: its first bytes, on the host or on their way there. Vectors of Fr may stand in
+    bit-reversed order (``is_reversed``) and lack a factor (``pending``): the proof needs neither put right. The device
+    does it where the plain content is asked for.
     """
 
     def __init__(self, memory: Memory, grant: Grant, address: int, home: Any, last: Any) -> None:
@@ -159,6 +155,7 @@ class CudaBuffer(GrantedBuffer):
         self.is_reversed = False
         self.pending = 1
         self.table: Any = None  # the transform whose table it holds
+        self.fetched: Fetched | None = None
 
     @property
     def address(self) -> int:
@@ -166,6 +163,12 @@ class CudaBuffer(GrantedBuffer):
         if self._address is None:
             raise ValueError(f"use of a freed buffer ({self.purpose})")
         return self._address
+
+    def checked(self, nbytes: int) -> int:
+        """The address of its first ``nbytes``. Raises ValueError where it is smaller."""
+        if nbytes > self.nbytes:
+            raise ValueError(f"a buffer of {self.nbytes} bytes, the operation needs {nbytes}")
+        return self.address
 
     def before_read(self, stream: Any) -> None:
         """What ``stream`` does next comes after the content is there."""
@@ -193,7 +196,7 @@ class CudaBuffer(GrantedBuffer):
 
     def was_written(self, stream: Any, event: Any) -> None:
         """``event`` ends what ``stream`` wrote to it."""
-        self.last, self._where, self.reads = event, stream.ptr, {}
+        self.last, self._where, self.reads, self.fetched = event, stream.ptr, {}, None
 
     def array(self, shape: tuple[int, ...], dtype: Any, offset: int = 0) -> Any:
         """A CuPy array over part of the buffer, which must stay."""
@@ -206,15 +209,17 @@ class CudaBuffer(GrantedBuffer):
         return cupy.ndarray(shape, dtype=dtype, memptr=cupy.cuda.MemoryPointer(memory, offset))
 
     def free(self) -> None:
-        address, self._address = self._address, None
+        address = self._address
         if address is None:
             return
-        self.table = None
+        self._address = self.table = self.fetched = None
+        memory = self._memory
         try:
-            self._memory.release(address, self.to_write(self._home.ptr), self._home)
+            if address:
+                memory.release(address, self.to_write(self._home.ptr), self._home)
         finally:
-            self._memory.forget(self)
-            self._memory.ledger.give_back(self._grant)
+            memory.forget(self)
+            memory.ledger.give_back(self._grant)
 
 
 class _Temporary:

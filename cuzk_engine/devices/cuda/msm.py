@@ -30,18 +30,18 @@ class Streams:
         self.front, self.back = (cupy.cuda.Stream(non_blocking=True, priority=min(priority, 0)) for _ in range(2))
         self.filling = [cupy.cuda.Stream(non_blocking=True, priority=min(filling, 0)) for _ in range(2)]
         self._inner: list[Any] = []
-        self._handles = [s.ptr for s in (self.front, *self.filling, self.back)]
+        self._handles = tuple(s.ptr for s in (self.front, *self.filling, self.back))
 
-    def handles(self, caller: Any) -> list[int]:
+    def handles(self, caller: Any) -> tuple[int, ...]:
         """As `msm_script.On` numbers them."""
-        return [caller.ptr, *self._handles]
+        return (caller.ptr, *self._handles)
 
-    def inner(self, count: int) -> list[int]:
+    def inner(self, count: int) -> tuple[int, ...]:
         """Events that order these streams and that nobody else looks at, so that each MSM records them anew: a stream
         that was told to wait waits for what was recorded until then."""
         while len(self._inner) < count:
             self._inner.append(cupy.cuda.Event(disable_timing=True))
-        return [event.ptr for event in self._inner[:count]]
+        return tuple(event.ptr for event in self._inner[:count])
 
 
 class Msm:
@@ -86,9 +86,23 @@ class Msm:
     ) -> list[tuple[str, Any]]:
         """Enqueues a sum, behind what ``caller`` does, which is joined at the end. ``marks``: as many events as the
         tape has, which can be timed; returns them with the names of the phases at whose ends they are."""
-        events = [event.ptr for event in marks] + streams.inner(tape.inner)
-        self._player.play(tape, streams.handles(caller), events, [bases.get(base, 0) for base in _BASES], frame)
+        handles = tuple(event.ptr for event in marks)
+        self.enqueue(
+            tape, streams.handles(caller), handles, streams, tuple(bases.get(base, 0) for base in _BASES), frame
+        )
         return list(zip(tape.marks, marks, strict=True))
+
+    def enqueue(
+        self,
+        tape: Tape,
+        handles: tuple[int, ...],
+        marks: tuple[int, ...],
+        streams: Streams,
+        bases: tuple[int, ...],
+        frame: Frame | None = None,
+    ) -> None:
+        """The same with the driver's ``handles`` of streams and ``marks``, and an address for each `Base`."""
+        self._player.play(tape, handles, marks + streams.inner(tape.inner), bases, frame)
 
     def run(
         self,

@@ -15,7 +15,7 @@ from cuzk_engine.devices.cuda import programs
 from cuzk_engine.devices.cuda.compiler import Program
 from cuzk_engine.devices.cuda.module import Kernels
 from cuzk_engine.devices.cuda.need import FR_BYTES
-from cuzk_engine.devices.cuda.replay import Player, Tape
+from cuzk_engine.devices.cuda.replay import Frame, Player, Tape
 from cuzk_engine.devices.cuda.script import Argument, Recorder, Ref
 from cuzk_engine.devices.cuda.shape import table_rows
 
@@ -201,6 +201,8 @@ class Ntt:
         constants[: len(values)].set(values, stream=cupy.cuda.get_current_stream())
         self._player = Player(kernels)
         self._tapes: dict[Hashable, Tape] = {}
+        self._extensions: dict[tuple[int, bool], Tape] = {}
+        self._address = int(self.table.data.ptr)
         grid = flat_grid(1 << log_n)
         kernels.launch(self.program, "ntt_table", grid, 256, (self.table, constants, np.uint64(1 << log_n)))
 
@@ -234,25 +236,19 @@ class Ntt:
     def coset_extend(self, data: Any, scale: bool = True) -> None:
         """Values on the domain to values on the coset of ``coset_shift``, natural order on both sides and no bit
         reversal in between."""
-
-        def steps(to: _Steps) -> None:
-            to.run(inverse=True, scale=scale)
-            if not to.is_odd:
-                to.scale_by_shift(is_reversed=True)
-            to.run(coset=to.is_odd, in_reversed=True)
-
-        self._play(data, ("coset_extend", scale), steps)
+        self._play(data, ("coset_extend", scale), lambda to: _extend(to, scale, is_reversed=False))
 
     def coset_extend_reversed(self, data: Any, scale: bool = True) -> None:
         """The same with reversed order on both sides, which on the odd coset saves the scaling."""
+        self._play(data, ("coset_extend_reversed", scale), lambda to: _extend(to, scale, is_reversed=True))
 
-        def steps(to: _Steps) -> None:
-            to.run(inverse=True, in_reversed=True, scale=scale)
-            if not to.is_odd:
-                to.scale_by_shift()
-            to.run(coset=to.is_odd)
-
-        self._play(data, ("coset_extend_reversed", scale), steps)
+    def extend(self, address: int, n: int, is_reversed: bool, stream: Any, frame: Frame) -> None:
+        """The one or the other without the factor 1/n, of ``n`` elements by their address, within ``frame``."""
+        tape = self._extensions.get((n, is_reversed))
+        if tape is None:
+            tape = self._tape(n, 1, lambda to: _extend(to, False, is_reversed=is_reversed))
+            self._extensions[n, is_reversed] = tape
+        self._player.play(tape, (stream.ptr,), (), (address, self._address), frame)
 
     def coset_interpolate(self, data: Any, scale: bool = True) -> None:
         """Values on that coset, reversed order, to coefficients, natural order."""
@@ -275,9 +271,19 @@ class Ntt:
         key = (name, n, data.size)
         tape = self._tapes.get(key)
         if tape is None:
-            recorder = Recorder(_DATA)
-            with recorder.on(0):
-                steps(_Steps(recorder, self._curve, self.program, self.log_n, self._each, n, data.size // (4 * n)))
-            tape = self._tapes[key] = self._player.tape(recorder.script())
+            tape = self._tapes[key] = self._tape(n, data.size // (4 * n), steps)
         stream = cupy.cuda.get_current_stream().ptr
-        self._player.play(tape, (stream,), (), (int(data.data.ptr), int(self.table.data.ptr)))
+        self._player.play(tape, (stream,), (), (int(data.data.ptr), self._address))
+
+    def _tape(self, n: int, batch: int, steps: Callable[[_Steps], None]) -> Tape:
+        recorder = Recorder(_DATA)
+        with recorder.on(0):
+            steps(_Steps(recorder, self._curve, self.program, self.log_n, self._each, n, batch))
+        return self._player.tape(recorder.script())
+
+
+def _extend(to: _Steps, scale: bool, *, is_reversed: bool) -> None:
+    to.run(inverse=True, in_reversed=is_reversed, scale=scale)
+    if not to.is_odd:
+        to.scale_by_shift(is_reversed=not is_reversed)
+    to.run(coset=to.is_odd, in_reversed=not is_reversed)

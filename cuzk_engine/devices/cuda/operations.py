@@ -1,13 +1,14 @@
-"""The device protocol's operations as launches on CuPy's current stream.
+"""The device protocol's operations as launches.
 
-What the caller has set up: the device is the current one, the stream and its allocator are CuPy's current ones, and
-nobody else launches. Nothing here waits for the device, except for the checks when matrices are prepared.
+What the caller has set up: the device is the current one, and nobody else launches. What has no ``frame`` goes to
+CuPy's current stream, with CuPy's allocator. Nothing here waits for the device, except for the checks when matrices
+are prepared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
@@ -17,16 +18,17 @@ from cupy.cuda import runtime
 
 from cuzk_engine.curves import Curve
 from cuzk_engine.devices.base import CosetExtend, HJoin, Msm, NttTable, Owner, Quotient
-from cuzk_engine.devices.cuda import fields, programs
+from cuzk_engine.devices.cuda import fields, need, programs
 from cuzk_engine.devices.cuda.memory import CudaBuffer
 from cuzk_engine.devices.cuda.module import Kernels
+from cuzk_engine.devices.cuda.moments import Marks
 from cuzk_engine.devices.cuda.msm import Msm as MsmKernels
-from cuzk_engine.devices.cuda.msm import Streams
-from cuzk_engine.devices.cuda.msm_script import Base, Variant
+from cuzk_engine.devices.cuda.msm_script import Variant
 from cuzk_engine.devices.cuda.need import FR_BYTES, point_bytes
 from cuzk_engine.devices.cuda.ntt import Ntt, coset_shift, inverse_size, to_limbs
-from cuzk_engine.devices.cuda.replay import Frame
+from cuzk_engine.devices.cuda.replay import Frame, Tape
 from cuzk_engine.devices.cuda.shape import Shape, aligned_size, table_rows
+from cuzk_engine.devices.cuda.slots import Place
 from cuzk_engine.devices.cuda.vectors import Matrices, Sections, Vectors
 
 _FACTORS: Final = 64  # pairs that are kept
@@ -34,15 +36,30 @@ FACTOR_BYTES: Final = _FACTORS * 2 * FR_BYTES
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class Sum:
+    """How points are summed. ``nbytes``: of scratch; ``phases``: at whose ends there are marks; ``offsets``: of the
+    scalars in their vector, of the points' numbers behind the points; the rest is `Operations`' own."""
+
+    nbytes: int
+    phases: tuple[str, ...]
+    offsets: tuple[int, int] = (0, 0)
+    first: int = 0
+    kernels: MsmKernels | None = None
+    tape: Tape | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class Points:
     """Affine points on the device in ``block``; with ``index`` only those of a query that are not at infinity, and the
-    numbers of their scalars (uint32). ``travel``: they came for one launch, part of a query and infinity among them."""
+    numbers of their scalars (uint32). ``travel``: they came for one launch, part of a query and infinity among them.
+    ``known``: how they were summed before."""
 
     block: CudaBuffer
     count: int
     array: Any
     index: Any | None = None
     travel: bool = False
+    known: dict[tuple[int, ...], Sum] = field(default_factory=dict)
 
     @property
     def pick(self) -> bool:
@@ -92,25 +109,23 @@ class Operations:
         rows = table.array((table_rows(operation.log_n), 4), np.uint64)
         table.table = Ntt(self._kernels, operation.curve, operation.log_n, table=rows)
 
-    def coset_extend(self, operation: CosetExtend, data: CudaBuffer, table: CudaBuffer) -> None:
+    def coset_extend(
+        self, operation: CosetExtend, data: CudaBuffer, table: CudaBuffer, stream: Any, frame: Frame
+    ) -> None:
         """The order stays as it is; 1/n is left to whoever reads the vector."""
         curve, log_n = operation.curve, operation.log_n
-        vector = data.array((1 << log_n, 4), np.uint64)
-        transform = _transform(table)
-        if data.is_reversed:
-            transform.coset_extend_reversed(vector, scale=False)
-        else:
-            transform.coset_extend(vector, scale=False)
+        _transform(table).extend(data.checked(FR_BYTES << log_n), 1 << log_n, data.is_reversed, stream, frame)
         data.pending = data.pending * inverse_size(curve, log_n) % curve.r
 
-    def join(self, operation: HJoin, a: CudaBuffer, b: CudaBuffer, c: CudaBuffer) -> None:
-        self._join(operation.curve, operation.n, a, b, c, 1)
+    def join(self, operation: HJoin, a: CudaBuffer, b: CudaBuffer, c: CudaBuffer, stream: Any, frame: Frame) -> None:
+        self._join(operation.curve, operation.n, a, b, c, 1, stream, frame)
 
     def quotient(self, operation: Quotient, a: CudaBuffer, b: CudaBuffer, c: CudaBuffer, table: CudaBuffer) -> None:
         """X^n − 1 is the same everywhere on the coset; its inverse and the inverse transform's 1/n go into the same
         factors."""
         curve, n = operation.curve, 1 << operation.log_n
-        self._join(curve, n, a, b, c, _quotient_factor(curve, operation.log_n))
+        factor = _quotient_factor(curve, operation.log_n)
+        self._join(curve, n, a, b, c, factor, cupy.cuda.get_current_stream())
         transform = _transform(table)
         vector = a.array((n, 4), np.uint64)
         if not a.is_reversed:
@@ -118,27 +133,38 @@ class Operations:
         transform.coset_interpolate(vector, scale=False)
         a.is_reversed = False
 
-    def _join(self, curve: Curve, n: int, a: CudaBuffer, b: CudaBuffer, c: CudaBuffer, factor: int) -> None:
+    def _join(
+        self,
+        curve: Curve,
+        n: int,
+        a: CudaBuffer,
+        b: CudaBuffer,
+        c: CudaBuffer,
+        factor: int,
+        stream: Any,
+        frame: Frame | None = None,
+    ) -> None:
         if not a.is_reversed == b.is_reversed == c.is_reversed:
             raise ValueError("vectors in different orders")
         r = curve.r
-        factors = self._pair(a.pending * b.pending * factor % r, c.pending * factor % r)
-        vectors = [x.array((n, 4), np.uint64) for x in (a, b, c)]
-        self.vectors(curve).join(vectors[0], vectors[1], vectors[2], factors)
+        factors = self._pair(a.pending * b.pending * factor % r, c.pending * factor % r, stream)
+        addresses = [x.checked(n * FR_BYTES) for x in (a, b, c)]
+        self.vectors(curve).enqueue_join((*addresses, factors), n, stream, frame)
         a.pending = 1
 
-    def _pair(self, first: int, second: int) -> Any:
-        """Two constants on the device, where they stay: copying them from pageable memory may wait for the stream."""
+    def _pair(self, first: int, second: int, stream: Any) -> int:
+        """The address of two constants on the device, where they stay: copying them from pageable memory may wait for
+        the stream."""
         place = self._known.get((first, second), len(self._known))
         is_new = place == len(self._known)
         if place == _FACTORS:
             self._known.clear()  # what is enqueued reads them before the copies that come
             place = 0
-        pair = self._factors.array((2, 4), np.uint64, place * 2 * FR_BYTES)
+        offset = place * 2 * FR_BYTES
         if is_new:
             self._known[first, second] = place
-            pair.set(to_limbs([first, second]), stream=cupy.cuda.get_current_stream())
-        return pair
+            self._factors.array((2, 4), np.uint64, offset).set(to_limbs([first, second]), stream=stream)
+        return self._factors.address + offset
 
     def restore(self, curve: Curve, data: CudaBuffer, n: int, transform: Ntt | None) -> None:
         """Natural order and no pending factor: what the protocol promises to whoever reads the vector. ``transform``
@@ -157,43 +183,57 @@ class Operations:
 
     # ---- sums ----
 
+    def sum_of(self, operation: Msm, points: Points, scalars: CudaBuffer, budget: int) -> Sum:
+        """How ``points``, at least one, are summed in scratch of about ``budget`` bytes. Raises ValueError for scalars
+        that are not as the kernels take them."""
+        if scalars.pending != 1:
+            raise ValueError("scalars that lack a factor")
+        key = operation.offset, operation.n, scalars.nbytes, int(scalars.is_reversed), budget
+        found = points.known.get(key)
+        if found is None:
+            found = points.known[key] = self._sum_of(operation, points, scalars, budget)
+        return found
+
+    def _sum_of(self, operation: Msm, points: Points, scalars: CudaBuffer, budget: int) -> Sum:
+        curve, group, count = operation.curve, operation.group, points.count
+        kernels = self.msm_kernels(curve, group)
+        form = need.msm_form(curve, group, count, budget)
+        tape = kernels.tape(_variant(operation, points, scalars, form))
+        nbytes = need.msm_arena_bytes(curve, group, count, budget, picked=points.pick)
+        if tape.scratch_bytes + aligned_size(kernels.sum_bytes) > nbytes:
+            raise MemoryError(f"an MSM takes more than {tape.scratch_bytes} bytes, its plan is {nbytes}")
+        first = 0 if points.pick else operation.offset * FR_BYTES
+        offsets = first, count * point_bytes(curve, group)
+        return Sum(nbytes, tape.marks, offsets, operation.offset, kernels, tape)
+
     def msm(
         self,
-        operation: Msm,
-        points: Points | None,
+        how: Sum,
+        points: Points,
         scalars: CudaBuffer,
         result: CudaBuffer,
         scratch: CudaBuffer,
-        form: Shape,
-        streams: Streams,
-        events: Callable[[int], list[Any]],
-        stream: Any,
+        place: Place,
+        marks: Marks,
         frame: Frame,
-    ) -> list[tuple[str, Any]]:
-        """``scratch``: as much as the plan says; ``events`` gives so many that can be timed; ``stream``: what it starts
-        on, within ``frame``. Returns the phases' names with events at their ends."""
-        curve, group = operation.curve, operation.group
-        if points is None or points.count == 0:
-            frame.open(stream)
-            runtime.memsetAsync(result.address, 0, point_bytes(curve, group), stream.ptr)
-            frame.close(stream)
-            return []
-        kernels = self.msm_kernels(curve, group)
-        tape = kernels.tape(_variant(operation, points, scalars, form))
-        total = tape.scratch_bytes
-        if total + aligned_size(kernels.sum_bytes) > scratch.nbytes:
-            raise MemoryError(f"an MSM takes more than {total} bytes, its plan is {scratch.nbytes}")
-        first = 0 if points.pick else operation.offset * FR_BYTES
-        bases = {
-            Base.SCRATCH: scratch.address,
-            Base.SUM: scratch.address + total,
-            Base.POINTS: points.block.address,
-            Base.SCALARS: scalars.address + first,
-            Base.RESULT: result.address,
-            Base.INDEX: points.block.address + points.count * point_bytes(curve, group),
-            Base.FIRST: operation.offset,
-        }
-        return kernels.play(tape, stream, streams, events(len(tape.marks)), bases, frame)
+    ) -> None:
+        """``how``: from `sum_of`. ``scratch``: so many bytes; ``marks``: an event for each phase, behind the one that
+        begins. It starts on the place's stream, within ``frame``."""
+        tape, kernels, block, (first, numbers) = how.tape, how.kernels, points.block.address, how.offsets
+        assert tape is not None
+        assert kernels is not None
+        # For each `Base`.
+        bases = (
+            scratch.address, scratch.address + tape.scratch_bytes, block, scalars.address + first, result.address,
+            block + numbers, how.first,
+        )  # fmt: skip
+        kernels.enqueue(tape, place.handles, marks.handles[1:], place.streams, bases, frame)
+
+    def no_points(self, operation: Msm, result: CudaBuffer, stream: Any, frame: Frame) -> None:
+        """The sum of none, infinity."""
+        frame.open(stream)
+        runtime.memsetAsync(result.address, 0, point_bytes(operation.curve, operation.group), stream.ptr)
+        frame.close(stream)
 
     # ---- rows ----
 
@@ -209,12 +249,20 @@ class Operations:
         return self.vectors(curve).prepare(parts, n, domain, n_vars, allocate)
 
     def evaluate(
-        self, curve: Curve, matrices: Matrices, witness: CudaBuffer, out: tuple[CudaBuffer, CudaBuffer, CudaBuffer]
+        self,
+        curve: Curve,
+        matrices: Matrices,
+        witness: CudaBuffer,
+        scratch: CudaBuffer,
+        out: tuple[CudaBuffer, CudaBuffer, CudaBuffer],
+        stream: Any,
+        frame: Frame,
     ) -> None:
-        """Rows go to the bit reversals of their numbers: the transforms want them there."""
-        values = witness.array((witness.nbytes // FR_BYTES, 4), np.uint64)
-        arrays = tuple(x.array((matrices.rows, 4), np.uint64) for x in out)
-        self.vectors(curve).evaluate(matrices, values, reversed_order=True, out=arrays)
+        """Rows go to the bit reversals of their numbers: the transforms want them there. ``scratch``: for the witness
+        in Montgomery form."""
+        rows, signals = matrices.rows, witness.nbytes // FR_BYTES
+        vectors = (witness.address, scratch.checked(signals * FR_BYTES), *[x.checked(rows * FR_BYTES) for x in out])
+        self.vectors(curve).enqueue_evaluation(matrices, signals, vectors, stream, frame, reversed_order=True)
         for vector in out:
             vector.is_reversed, vector.pending = True, 1
 
@@ -239,8 +287,6 @@ def _variant(operation: Msm, points: Points, scalars: CudaBuffer, form: Shape) -
     reversed_bits = length.bit_length() - 1 if scalars.is_reversed else 0
     if scalars.is_reversed and length != 1 << reversed_bits:
         raise ValueError(f"{length} scalars in bit-reversed order")
-    if scalars.pending != 1:
-        raise ValueError("scalars that lack a factor")
     if points.pick:
         return Variant(form, reversed_bits, length, points.index is not None, points.travel)
     if reversed_bits and n != length:

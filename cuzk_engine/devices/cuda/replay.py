@@ -2,45 +2,39 @@
 
 from __future__ import annotations
 
-import ctypes
-import functools
 from collections.abc import Sequence
 from typing import Any, Final
 
-import cupy
 import numpy as np
 from cupy.cuda import runtime
 
-from cuzk_engine import native
+from cuzk_engine.devices.cuda.driver import Context
 from cuzk_engine.devices.cuda.module import Kernels
+from cuzk_engine.devices.cuda.moments import Moment
 from cuzk_engine.devices.cuda.script import Argument, Copy, Given, Launch, Record, Ref, Script, Wait, Zero
-from cuzk_engine.native_replay import ARGUMENT, CONSTANT, OPERATION, Driver, OperationKind, PackedScript
+from cuzk_engine.native_replay import ARGUMENT, CONSTANT, OPERATION, OperationKind, PackedScript
 
-_FUNCTIONS: Final = (
-    "cuCtxSetCurrent",
-    "cuLaunchKernel",
-    "cuEventRecord",
-    "cuStreamWaitEvent",
-    "cuMemsetD8Async",
-    "cuMemcpyDtoDAsync_v2",
-)
-_DRIVER: Final = "libcuda.so.1"
+_TO_HOST: Final = 2
 
 
-@functools.cache
-def _driver() -> Driver:
-    """The functions of the library that CuPy has loaded already."""
-    library = ctypes.CDLL(_DRIVER)
-    return Driver(*(ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in _FUNCTIONS))
+class Fetch:
+    """Bytes of the device's that are copied to page-locked memory of the host behind a script's end; ``there``: the
+    event behind that."""
+
+    __slots__ = ("nbytes", "source", "target", "there")
+
+    def __init__(self, target: int, source: int, nbytes: int, there: Moment) -> None:
+        self.target, self.source, self.nbytes, self.there = target, source, nbytes, there
 
 
 class Frame:
-    """What a script comes after, and the events that are recorded at its begin and its end, on its first stream."""
+    """What a script comes after, the driver's event that is recorded at its begin, and the one at its end, on its first
+    stream; and what is fetched behind it."""
 
-    __slots__ = ("before", "begin", "end")
+    __slots__ = ("before", "begin", "end", "fetch")
 
-    def __init__(self, before: Sequence[Any], begin: Any, end: Any) -> None:
-        self.before, self.begin, self.end = before, begin, end
+    def __init__(self, before: Sequence[Any], begin: Any, end: Moment, fetch: Fetch | None = None) -> None:
+        self.before, self.begin, self.end, self.fetch = before, begin, end, fetch
 
     def open(self, stream: Any) -> None:
         """For work that no script does."""
@@ -50,6 +44,10 @@ class Frame:
 
     def close(self, stream: Any) -> None:
         self.end.record(stream)
+        if self.fetch is not None:
+            fetch = self.fetch
+            runtime.memcpyAsync(fetch.target, fetch.source, fetch.nbytes, _TO_HOST, stream.ptr)
+            fetch.there.record(stream)
 
 
 class Tape:
@@ -60,22 +58,29 @@ class Tape:
     def __init__(self, script: Script, packed: PackedScript) -> None:
         self.packed = packed
         self.scratch_bytes, self.marks, self.inner = script.scratch_bytes, script.marks, script.inner
-        self._framed: dict[int, PackedScript] = {}
+        self._framed: dict[tuple[int, int, int], PackedScript] = {}
 
-    def framed(self, waits: int) -> PackedScript:
+    def framed(self, waits: int, bases: int, fetched: int) -> PackedScript:
         """With a frame of so many events to wait for. Behind the script's own events come those that are recorded at
-        its begin and at its end, then the others."""
-        found = self._framed.get(waits)
+        its begin and at its end, then the others. ``fetched``: bytes, whose target and source are behind the script's
+        ``bases``, and the event behind them is the last one; 0: nothing."""
+        key = waits, bases, fetched
+        found = self._framed.get(key)
         if found is None:
             operations, arguments, functions = self.packed.arrays
             first = len(self.marks) + self.inner
-            front, back = _Packing(), _Packing()
+            front, back = _Packing(), _Packing(len(arguments))
             for k in range(waits):
                 front.add(OperationKind.WAIT, 0, first + 2 + k)
             front.add(OperationKind.RECORD, 0, first)
             back.add(OperationKind.RECORD, 0, first + 1)
-            parts = front.script().arrays[0], operations, back.script().arrays[0]
-            found = self._framed[waits] = PackedScript(np.concatenate(parts), arguments, functions)
+            if fetched:
+                places = Ref(bases, 0, fetched), Ref(bases + 1, 0, fetched)
+                back.add(OperationKind.FETCH, 0, 0, places, nbytes=fetched)
+                back.add(OperationKind.RECORD, 0, first + 2 + waits)
+            parts, more = back.script().arrays[:2]
+            rows = np.concatenate((front.script().arrays[0], operations, parts))
+            found = self._framed[key] = PackedScript(rows, np.concatenate((arguments, more)), functions)
         return found
 
 
@@ -83,10 +88,7 @@ class Player:
     """Of the device that is the current one when it is made. Not for several threads at once."""
 
     def __init__(self, kernels: Kernels) -> None:
-        self._kernels = kernels
-        runtime.free(0)  # makes the device's context the thread's current one
-        self._context = int(cupy.cuda.driver.ctxGetCurrent())
-        self._library, self._driver = native.library(), _driver()
+        self._kernels, self._context = kernels, Context()
 
     def tape(self, script: Script) -> Tape:
         """Loads the script's kernels."""
@@ -116,19 +118,23 @@ class Player:
         frame: Frame | None = None,
     ) -> None:
         """Enqueues everything. Raises CuPy's error of the driver; what came before it is enqueued then."""
-        packed = tape.packed
-        if frame is not None:
-            packed = tape.framed(len(frame.before))
-            events = [*events, frame.begin.ptr, frame.end.ptr, *(event.ptr for event in frame.before)]
-        fault = self._library.replay(self._driver, packed, self._context, streams, events, bases)
-        if fault is not None:
-            cupy.cuda.driver.check_status(fault.code)
+        if frame is None:
+            self._context.replay(tape.packed, streams, events, bases)
+            return
+        before, fetch = frame.before, frame.fetch
+        events = (*events, frame.begin.ptr, frame.end.ptr, *[event.ptr for event in before])
+        if fetch is None:
+            self._context.replay(tape.framed(len(before), len(bases), 0), streams, events, bases)
+            return
+        packed = tape.framed(len(before), len(bases), fetch.nbytes)
+        self._context.replay(packed, streams, (*events, fetch.there.ptr), (*bases, fetch.target, fetch.source))
 
 
 class _Packing:
-    """Rows of the arrays that the library wants."""
+    """Rows of the arrays that the library wants. ``first``: the place of the first argument."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: int = 0) -> None:
+        self._first = first
         self._operations: list[tuple[Any, ...]] = []
         self._arguments: list[tuple[int, int, int]] = []
         self._functions: dict[int, int] = {}  # handles to their places
@@ -152,7 +158,9 @@ class _Packing:
         nbytes: int = 0,
     ) -> None:
         """``number``: of the function or event; ``sizes``: shared memory, grid and block."""
-        self._operations.append((kind, stream, number, len(self._arguments), len(arguments), *sizes, nbytes))
+        self._operations.append(
+            (kind, stream, number, self._first + len(self._arguments), len(arguments), *sizes, nbytes)
+        )
         self._arguments += [_packed(argument) for argument in arguments]
 
 

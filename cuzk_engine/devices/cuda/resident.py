@@ -9,15 +9,17 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from cuzk_engine.devices.base import Buffer, Bytes
 from cuzk_engine.errors import OutOfDeviceMemoryError
+
+_KNOWN: Final = 1024  # arrays
+_KINDS: Final = ("points", "matrices")
 
 Key = tuple[int, int]
 """Address and length of the host bytes."""
@@ -57,6 +59,23 @@ def source_of(data: Bytes) -> Any | None:
     return None if data.flags.writeable or owner.flags.writeable else owner
 
 
+class Use:
+    """See `Residents.use`."""
+
+    __slots__ = ("_arguments", "_entry", "_residents")
+
+    def __init__(self, residents: Residents, kind: str, data: Bytes, make: Callable[[], tuple[Buffer, Any]]) -> None:
+        self._residents, self._arguments = residents, (kind, data, make)
+
+    def __enter__(self) -> Any | None:
+        self._entry = entry = self._residents.acquire(*self._arguments)
+        return None if entry is None else entry.value
+
+    def __exit__(self, *exc: object) -> None:
+        if self._entry is not None:
+            self._residents.let_go(self._entry)
+
+
 class Residents:
     """The blocks of one device; any thread may call."""
 
@@ -64,44 +83,51 @@ class Residents:
         self._lock = threading.RLock()
         self._entries: OrderedDict[tuple[str, Key], _Entry] = OrderedDict()  # least recently used first
         self._held: dict[Key, int] = {}  # how many leases hold it
+        self._known: dict[int, tuple[weakref.ref[Any], Key]] = {}  # arrays by their identity
+        self._some_are_gone = False  # keys, since `purge` looked
 
-    @contextmanager
-    def use(self, kind: str, data: Bytes, make: Callable[[], tuple[Buffer, Any]]) -> Iterator[Any | None]:
+    def use(self, kind: str, data: Bytes, make: Callable[[], tuple[Buffer, Any]]) -> Use:
         """The value for ``data``, made by ``make`` where it is not there; None where there is no room for it, or
         where the bytes may change. It stays for the block."""
+        return Use(self, kind, data, make)
+
+    def acquire(self, kind: str, data: Bytes, make: Callable[[], tuple[Buffer, Any]]) -> _Entry | None:
+        """What `use` begins with."""
         source = source_of(data)
         if source is None or data.size == 0:
-            yield None
-            return
-        key = (kind, _key(data))
+            return None
+        key = (kind, self._key(data))
         entry = self._find(key, source)
-        if entry is None:
-            try:
-                buffer, value = make()
-            except OutOfDeviceMemoryError:
-                yield None
-                return
-            entry = self._add(key, _Entry(buffer, value, weakref.ref(source), users=1))
+        if entry is not None:
+            return entry
         try:
-            yield entry.value
-        finally:
-            with self._lock:
-                entry.users -= 1
+            buffer, value = make()
+        except OutOfDeviceMemoryError:
+            return None
+        return self._add(key, _Entry(buffer, value, weakref.ref(source, self._notice), users=1))
+
+    def let_go(self, entry: _Entry) -> None:
+        """What it ends with."""
+        with self._lock:
+            entry.users -= 1
 
     def lease(self, sources: Iterable[Bytes]) -> Lease:
         """Holds what was made of these bytes, or will be."""
-        keys = list({_key(data): None for data in sources if data.size})
+        keys = list(dict.fromkeys([self._key(data) for data in sources if data.size]))
+        nbytes = 0
         with self._lock:
             self.purge()
             for key in keys:
                 self._held[key] = self._held.get(key, 0) + 1
-            wanted = set(keys)
-            nbytes = sum(entry.buffer.nbytes for (_, of), entry in self._entries.items() if of in wanted)
+                for kind in _KINDS:
+                    entry = self._entries.get((kind, key))
+                    if entry is not None:
+                        nbytes += entry.buffer.nbytes
         return Lease(self, keys, nbytes)
 
     def evict(self, sources: Iterable[Bytes]) -> int:
         """Frees what was made of these bytes, or of parts of them, and nobody uses; returns how many bytes."""
-        ranges = [_key(data) for data in sources if data.size]
+        ranges = [self._key(data) for data in sources if data.size]
         with self._lock:
             chosen = [
                 key
@@ -129,6 +155,17 @@ class Residents:
         """Frees all that nobody uses."""
         self.reclaim(1 << 62)
 
+    def _key(self, data: Bytes) -> Key:
+        """Asking an array for its address takes longer than all that is done with it."""
+        known = self._known.get(id(data))
+        if known is not None and known[0]() is data:
+            return known[1]
+        key = int(data.ctypes.data), int(data.nbytes)
+        if len(self._known) >= _KNOWN:
+            self._known.clear()
+        self._known[id(data)] = weakref.ref(data), key
+        return key
+
     def _free_ones(self) -> list[tuple[str, Key]]:
         return [key for key, entry in self._entries.items() if entry.users == 0 and key[1] not in self._held]
 
@@ -140,8 +177,8 @@ class Residents:
                     del self._held[key]
 
     def _find(self, key: tuple[str, Key], source: Any) -> _Entry | None:
-        self.purge()
         with self._lock:
+            self.purge()
             entry = self._entries.get(key)
             if entry is None or entry.source() is not source:
                 return None
@@ -158,16 +195,21 @@ class Residents:
 
     def purge(self) -> int:
         """Frees what was made from keys that are gone; returns how many bytes."""
+        if not self._some_are_gone:
+            return 0
         with self._lock:
-            gone = [key for key, entry in self._entries.items() if entry.source() is None and entry.users == 0]
-            return sum(self._drop(key) for key in gone)
+            self._some_are_gone = False
+            gone = [key for key, entry in self._entries.items() if entry.source() is None]
+            unused = [key for key in gone if self._entries[key].users == 0]
+            self._some_are_gone |= len(unused) < len(gone)
+            return sum(self._drop(key) for key in unused)
+
+    def _notice(self, _: Any) -> None:
+        """From wherever the last array of a key went: nothing may be locked here."""
+        self._some_are_gone = True
 
     def _drop(self, key: tuple[str, Key]) -> int:
         entry = self._entries.pop(key)
         entry.value = None
         entry.buffer.free()
         return entry.buffer.nbytes
-
-
-def _key(data: Bytes) -> Key:
-    return int(data.ctypes.data), int(data.nbytes)

@@ -11,8 +11,6 @@ free goes to the later ones. Places start again when nothing is under way.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Final
 
 import cupy
@@ -35,6 +33,7 @@ class Place:
         # Sorts and reductions are short, and others wait for them: first everywhere.
         self.streams = Streams(HIGHEST, HIGHEST + 1 + number)
         self.stream: Any = self.streams.front
+        self.handles = self.streams.handles(self.stream)
 
 
 class Slot:
@@ -46,6 +45,7 @@ class Slot:
         self._there = cupy.cuda.Event(disable_timing=True)  # behind the allocation of the scratch
         self._buffers: list[CudaBuffer] = []
         self.last: Any = None  # the end of what was launched
+        self._whole: Any = None  # and of what is fetched behind it
         self.taken = False
 
     def is_over(self, known: Any = None) -> bool:
@@ -66,16 +66,37 @@ class Slot:
         """It is the MSM's alone, and goes with it."""
         self._buffers.append(buffer)
 
-    def ended(self, stream: Any, event: Any) -> None:
-        """``event`` ends the MSM, on ``stream``."""
+    def ended(self, stream: Any, event: Any, there: Any = None) -> None:
+        """``event`` ends the MSM, on ``stream``; ``there``: what is fetched behind it."""
         for buffer in self._buffers:
             buffer.was_read(stream, event)
-        self.last = event
+        self.last, self._whole = event, there or event
+
+    def settle(self) -> None:
+        """Waits for both."""
+        if self._whole is not None:
+            self._whole.synchronize()
 
     def give_back(self) -> None:
         buffers, self._buffers = self._buffers, []
         for buffer in buffers:
             buffer.free()
+
+
+class Turn:
+    """See `Slots.next`."""
+
+    __slots__ = ("_slot", "_slots")
+
+    def __init__(self, slots: Slots) -> None:
+        self._slots = slots
+
+    def __enter__(self) -> tuple[Slot, Place]:
+        self._slot, place = self._slots.take()
+        return self._slot, place
+
+    def __exit__(self, *exc: object) -> None:
+        self._slots.put(self._slot)
 
 
 class Slots:
@@ -87,25 +108,31 @@ class Slots:
         self._places = [Place(k) for k in range(PLACES if parallel > 1 else 1)]
         self._turn = self._place = 0
 
-    @contextmanager
-    def next(self) -> Iterator[tuple[Slot, Place]]:
+    def next(self) -> Turn:
         """The slot and the place of a launch, which is in the block. Waits for another thread's launch in that
         slot."""
+        return Turn(self)
+
+    def take(self) -> tuple[Slot, Place]:
+        """What `next` begins with."""
         with self._lock:
-            self._lock.wait_for(lambda: not self._slots[self._turn].taken)
+            while (slot := self._slots[self._turn]).taken:
+                self._lock.wait()
             if all(slot.is_over() for slot in self._slots):
                 self._turn = self._place = 0
-            slot, place = self._slots[self._turn], self._places[self._place]
+                slot = self._slots[0]
+            place = self._places[self._place]
             self._turn = (self._turn + 1) % len(self._slots)
             self._place = (self._place + 1) % len(self._places)
             slot.taken = True
             slot.give_back()  # what comes stands behind what was there
-        try:
-            yield slot, place
-        finally:
-            with self._lock:
-                slot.taken = False
-                self._lock.notify_all()
+        return slot, place
+
+    def put(self, slot: Slot) -> None:
+        """What `next` ends with."""
+        with self._lock:
+            slot.taken = False
+            self._lock.notify_all()
 
     def reap(self, known: Any = None) -> None:
         """Gives the memory of MSMs that are over back; ``known``: an event that has happened."""
@@ -117,13 +144,12 @@ class Slots:
     def settle(self) -> None:
         """The same after waiting for all of them."""
         for slot in self._slots:
-            if (last := slot.last) is not None:
-                last.synchronize()
+            slot.settle()
         self.reap()
 
     def abandon(self) -> None:
         """Counts the memory as given back: the device is gone."""
         with self._lock:
             for slot in self._slots:
-                slot.last = None
+                slot.last = slot._whole = None
                 slot.give_back()

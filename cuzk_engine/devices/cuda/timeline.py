@@ -4,75 +4,54 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
 import cupy
 
 from cuzk_engine.devices.base import EventSink, Owner
-from cuzk_engine.events import Kind, Lane, Span
+from cuzk_engine.devices.cuda.driver import Context
+from cuzk_engine.devices.cuda.moments import Marks, Moment, Moments
+from cuzk_engine.events import Kind, Lane, new_span
 
 _CALIBRATION_LIFE_NS: Final = 10_000_000_000  # elapsed times are 32-bit floats: 1 µs of resolution after 10 s
 _TRIES: Final = 3
-_SUMS: Final = 0  # the queue of MSMs, which run on many streams
 
-Times = tuple[tuple[int, int, str], ...]
-"""Spans as the numbers of the events that they lie between, and their kinds."""
-
-
-class Events:
-    """Events that can be timed, to be used again: making one takes as long as a launch. ``block``: who waits for one
-    sleeps."""
-
-    def __init__(self, block: bool = False) -> None:
-        self._block = block
-        self._free: list[Any] = []
-
-    def take(self, count: int) -> list[Any]:
-        found: list[Any] = []
-        while len(found) < count:
-            try:
-                found.append(self._free.pop())  # another thread may have been faster
-            except IndexError:
-                found.append(cupy.cuda.Event(block=self._block))
-        return found
-
-    def give_back(self, events: Sequence[Any]) -> None:
-        """Nobody reads their times or waits for them any more."""
-        self._free += events
+Times = tuple[tuple[int, int, Lane, str], ...]
+"""Spans as the numbers of the events that they lie between, their lanes and their kinds."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
 class _Pending:
-    """Spans between ``events``, which are over with ``end``. ``kept``: what must live until then; ``lent``: events to
-    be used again then."""
+    """Spans between events, the driver's ``handles``, which are over with the last one. ``marks`` go back then, and
+    ``kept`` is what must live until then."""
 
-    events: Sequence[Any]
-    times: Times
-    end: Any
-    lane: Lane
-    owner: Owner
-    nbytes: int = 0
-    pinned: bool | None = None
-    kept: object = None
-    lent: Sequence[Any] = ()
+    __slots__ = ("handles", "kept", "marks", "nbytes", "owner", "pinned", "times")
+
+    def __init__(
+        self,
+        marks: Marks,
+        handles: tuple[int, ...],
+        times: Times,
+        owner: Owner,
+        nbytes: int,
+        pinned: bool | None,
+        kept: object,
+    ) -> None:
+        self.marks, self.handles, self.times, self.owner = marks, handles, times, owner
+        self.nbytes, self.pinned, self.kept = nbytes, pinned, kept
 
 
 class Timeline:
-    """The spans of one device that are not yet over. Any thread may call; the device must be the current one.
-
-    They stand in queues, one a stream, in about the order in which they will be over, so that few events have to be
-    looked at."""
+    """The spans of one device that are not yet over. Any thread may call; the device must be the current one."""
 
     def __init__(self, device: str, sink: EventSink | None) -> None:
         self._device, self._sink = device, sink
-        self.events, self.ends = Events(), Events(block=True)
+        self.moments = Moments()
+        self._context = Context()
         self._lock = threading.Lock()
-        self._queues: dict[int, deque[_Pending]] = {}
+        self._pending: list[_Pending] = []  # in the order of their launches
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._base: tuple[Any, int] = None, 0
         self._calibrate()
@@ -80,7 +59,7 @@ class Timeline:
     @property
     def pending(self) -> list[_Pending]:
         with self._lock:
-            return [one for queue in self._queues.values() for one in queue]
+            return list(self._pending)
 
     def _calibrate(self) -> None:
         """A pair of one moment on both clocks, the tightest of a few."""
@@ -94,123 +73,99 @@ class Timeline:
             if best is None or after - before < best:
                 best, self._base = after - before, (event, (before + after) // 2)
 
-    def nanoseconds(self, events: Sequence[Any]) -> list[int]:
-        """CLOCK_MONOTONIC when ``events``, which are over, happened."""
-        (base, base_ns), elapsed = self._base, cupy.cuda.get_elapsed_time
-        return [base_ns + int(elapsed(base, event) * 1e6) for event in events]
-
     def add(
         self,
-        stream: Any,
-        begin: Any,
-        end: Any,
-        lane: Lane,
-        kind: str,
+        marks: Marks,
+        ends: tuple[Moment, ...],
+        times: Times,
         owner: Owner,
         nbytes: int = 0,
         pinned: bool | None = None,
         kept: object = None,
     ) -> None:
-        """The time between two events that were recorded on ``stream`` is a span, once they are over. ``begin`` is from
-        ``events`` and goes back there."""
-        lent = (begin,)
+        """Spans between ``marks``, from ``moments``, to which they go back, and ``ends``, the last of which is over no
+        sooner than the others."""
         if self._sink is None and kept is None:
-            self.events.give_back(lent)
+            self.moments.give_back(marks)
             return
-        times = ((0, 1, kind),)
-        self._add(stream.ptr, _Pending((begin, end), times, end, lane, owner, nbytes, pinned, kept, lent))
-
-    def add_sum(self, begin: Any, marks: list[tuple[str, Any]], end: Any, owner: Owner) -> None:
-        """The spans of an MSM from what `Msm.play` returned. ``end`` comes after all of the others, which are from
-        ``events`` and go back there."""
-        lent = [begin, *(event for _, event in marks)]
-        if self._sink is None:
-            self.events.give_back(lent)
-            return
-        times = msm_times(tuple(phase for phase, _ in marks))
-        self._add(_SUMS, _Pending([*lent, end], times, end, Lane.COMPUTE, owner, lent=lent))
-
-    def _add(self, queue: int, pending: _Pending) -> None:
+        handles = marks.handles + tuple(end.ptr for end in ends)
+        one = _Pending(marks, handles, times, owner, nbytes, pinned, (ends, kept))
         with self._lock:
-            self._queues.setdefault(queue, deque()).append(pending)
+            self._pending.append(one)
 
-    def tell(self, begin: Any, end: Any, lane: Lane, kind: str, owner: Owner, nbytes: int, pinned: bool | None) -> None:
-        """A span that is over. Its events, from ``events`` and ``ends``, go back there."""
-        self._emit(_Pending((begin, end), ((0, 1, kind),), end, lane, owner, nbytes, pinned, lent=(begin,)))
-        self.ends.give_back((end,))
-
-    def collect(self, known: Any = None) -> None:
-        """Emits the spans that are over; those that end with the event ``known`` are."""
+    def collect(self) -> None:
+        """Emits the spans that are over."""
         with self._lock:
-            over = list(self._over(known))
-            if not over:
+            if not self._pending:
                 return
             if time.monotonic_ns() - self._base[1] > _CALIBRATION_LIFE_NS:
                 self._calibrate()
-        for one in over:
-            self._emit(one)
+            base, base_ns = self._base
+            found = self._context.event_times(base.ptr, [one.handles for one in self._pending])
+            over = [(one, at) for one, at in zip(self._pending, found, strict=True) if at is not None]
+            if not over:
+                return
+            self._pending = [one for one, at in zip(self._pending, found, strict=True) if at is None]
+        for one, at in over:
+            if self._sink is not None:
+                self._emit(one, at, base_ns)
+            self.moments.give_back(one.marks)
 
-    def _over(self, known: Any) -> Iterator[_Pending]:
-        """Takes them out of the queues."""
-        for queue in self._queues.values():
-            while queue and (queue[0].end is known or queue[0].end.done):
-                yield queue.popleft()
-            for one in [one for one in queue if one.end is known]:
-                queue.remove(one)
-                yield one
-
-    def _emit(self, pending: _Pending) -> None:
-        if self._sink is not None:
-            at = self.nanoseconds(pending.events)
-            owner = pending.owner
-            for first, last, kind in pending.times:
-                end = at[last]
-                begin = min(at[first], end)  # they may lie on two streams: the end can come before the begin
-                self._sink(
-                    Span(
-                        begin, end, self._device, pending.lane, kind, owner.job, owner.partition, owner.worker,
-                        pending.nbytes, pending.pinned,
-                    )
-                )  # fmt: skip
-        self.events.give_back(pending.lent)
+    def _emit(self, one: _Pending, at: list[int], base_ns: int) -> None:
+        """``at``: when the events were, in nanoseconds after the base."""
+        sink, device = self._sink, self._device
+        job, partition, worker = one.owner
+        assert sink is not None
+        for first, last, lane, kind in one.times:
+            end = base_ns + at[last]
+            begin = base_ns + at[first]
+            if begin > end:  # they may lie on two streams: the end can come before the begin
+                begin = end
+            if lane is Lane.COMPUTE:
+                sink(new_span((begin, end, device, lane, kind, job, partition, worker, 0, None)))
+            else:
+                nbytes, pinned = one.nbytes, one.pinned
+                sink(new_span((begin, end, device, lane, kind, job, partition, worker, nbytes, pinned)))
 
     def clear(self) -> None:
         """Forgets what is pending: the device is gone."""
         with self._lock:
-            self._queues.clear()
+            self._pending.clear()
 
 
 class CudaEvent:
-    """A recorded event of a device; see DeviceEvent. ``guard`` makes the device the current one and translates its
-    errors; ``over`` is called with the event when it is known to have happened."""
+    """A moment of a device; see DeviceEvent. ``guard`` makes the device the current one and translates its errors;
+    ``over`` is called when it is known to have happened, with ``ended``, an event that was over before."""
 
     def __init__(
         self,
-        event: Any,
+        event: Moment,
         timeline: Timeline,
         guard: AbstractContextManager[None],
         kept: object = None,
-        over: Callable[[Any], None] | None = None,
+        over: Callable[[Moment], None] | None = None,
+        ended: Moment | None = None,
     ) -> None:
         self.event = event
         self._timeline, self._guard, self._kept, self._over = timeline, guard, kept, over
+        self._ended = ended or event
 
     def wait(self) -> None:
         with self._guard:
-            self.event.synchronize()  # without the interpreter lock
+            self.event.synchronize()
             self._end()
 
     def done(self) -> bool:
         with self._guard:
-            over = bool(self.event.done)
+            over = self.event.done
             if over:
                 self._end()
             return over
 
     def _end(self) -> None:
-        self._timeline.collect(self.event)
+        self._timeline.collect()
         if self._over is not None:
-            self._over(self.event)
+            self._over(self._ended)
 
 
 PHASES: Final = {
@@ -222,20 +177,28 @@ PHASES: Final = {
 
 
 @lru_cache(maxsize=256)
-def msm_times(phases: tuple[str, ...]) -> Times:
+def span_times(lane: Lane, kind: str) -> Times:
+    """Of what lies between its begin and its end."""
+    return ((0, 1, lane, kind),)
+
+
+@lru_cache(maxsize=256)
+def msm_times(phases: tuple[str, ...], *, fetched: bool = False) -> Times:
     """The spans of an MSM from the names of the phases at whose ends its events are. Event 0 is its begin, the last one
-    comes after the affine form, which counts as reduction.
+    comes after the affine form, which counts as reduction; ``fetched``: another one after the result's way to the host.
 
     The parts' sorts follow each other, and so do their accumulations; a part's reduction follows its accumulation."""
-    spans: list[tuple[int, int, str]] = []
+    spans: list[tuple[int, int, Lane, str]] = []
     last_of: dict[str, int] = {}
     before = 0
     for number, phase in enumerate(phases, 1):
         start = before
         if phase in ("sort", "accumulate"):
             start = last_of.get(phase, before)
-        spans.append((start, number, PHASES[phase]))
+        spans.append((start, number, Lane.COMPUTE, PHASES[phase]))
         last_of[phase] = before = number
     if phases:
-        spans.append((before, len(phases) + 1, Kind.MSM_REDUCE))
+        spans.append((before, len(phases) + 1, Lane.COMPUTE, Kind.MSM_REDUCE))
+    if fetched:
+        spans.append((len(phases) + 1, len(phases) + 2, Lane.D2H, Kind.DOWNLOAD_RESULT))
     return tuple(spans)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, Protocol, TypeVar
 
 import cupy
@@ -11,11 +12,13 @@ import numpy as np
 from cupy.cuda import runtime
 
 from cuzk_engine.curves import Curve
-from cuzk_engine.devices.cuda import fields, programs
+from cuzk_engine.devices.cuda import programs
 from cuzk_engine.devices.cuda.module import Kernels
 from cuzk_engine.devices.cuda.need import LONGEST_ROW, matrix_sizes
 from cuzk_engine.devices.cuda.ntt import Ntt, to_limbs
+from cuzk_engine.devices.cuda.replay import Frame, Player, Tape
 from cuzk_engine.devices.cuda.shape import SCAN_TILE
+from cuzk_engine.devices.cuda.vector_script import record_join, record_rows
 
 _MOST_SIGNALS: Final = 1 << 30
 _ON_DEVICE: Final = 3  # cudaMemcpyDeviceToDevice
@@ -25,7 +28,7 @@ def _grid(n: int) -> int:
     return max(1, min(-(-n // 256), 132 * 16))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Matrices:
     """A and B of a circuit, by rows, on the device."""
 
@@ -38,8 +41,20 @@ class Matrices:
 
     @property
     def nbytes(self) -> int:
-        arrays = (self.starts, self.entries, self.places, self.coefficients, self.long_rows)
-        return sum(int(a.nbytes) for a in arrays)
+        return sum(self.sizes)
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Bytes of the arrays."""
+        return tuple(int(array.nbytes) for array in self._arrays)
+
+    @cached_property
+    def addresses(self) -> tuple[int, ...]:
+        return tuple(int(array.data.ptr) for array in self._arrays)
+
+    @property
+    def _arrays(self) -> tuple[Any, ...]:
+        return self.starts, self.entries, self.places, self.coefficients, self.long_rows
 
 
 class Block(Protocol):
@@ -60,6 +75,9 @@ class Vectors:
         self._kernels, self._curve = kernels, curve
         self.program, self.preparation = programs.vectors(curve), programs.preparation(curve)
         self._sort = programs.sort()  # for its prefix sums
+        self._player = Player(kernels)
+        self._joins: dict[int, Tape] = {}
+        self._rows: dict[Hashable, Tape] = {}
 
     def prepare(
         self, parts: Sections, n: int, domain: int, n_vars: int, allocate: Callable[[int], B]
@@ -121,16 +139,32 @@ class Vectors:
         """(3, rows, 4): a, b, c in Montgomery form, in bit-reversed order on request. ``witness``: (n_vars, 4),
         plain. ``out``: three arrays (rows, 4) to write to instead."""
         out = cupy.empty((3, matrices.rows, 4), dtype=np.uint64) if out is None else out
-        w = fields.field_op(self._kernels, self._curve, "Fr", fields.TO_MONT, witness)
-        bits = np.uint32(matrices.rows.bit_length() - 1 if reversed_order else 0)
-        m = matrices
-        common = (m.starts, m.entries, m.places, m.coefficients, w, np.uint32(m.rows))
-        grid = min(-(-m.rows // 128), 132 * 32)
-        launch = self._kernels.launch
-        launch(self.program, "evaluate_rows", grid, 128, (*common, np.uint32(LONGEST_ROW), bits, *out))
-        if m.long_rows.size:
-            launch(self.program, "evaluate_long", m.long_rows.size, 128, (*common, m.long_rows, bits, *out))
+        montgomery = cupy.empty_like(witness)
+        vectors = [int(array.data.ptr) for array in (witness, montgomery, *out)]
+        stream = cupy.cuda.get_current_stream()
+        self.enqueue_evaluation(matrices, witness.shape[0], vectors, stream, None, reversed_order=reversed_order)
         return out
+
+    def enqueue_evaluation(
+        self,
+        matrices: Matrices,
+        signals: int,
+        vectors: Sequence[int],
+        stream: Any,
+        frame: Frame | None,
+        *,
+        reversed_order: bool,
+    ) -> None:
+        """The same by addresses: of the witness of so many ``signals``, of room for it in Montgomery form, of a, b,
+        c."""
+        bits = matrices.rows.bit_length() - 1 if reversed_order else 0
+        key = signals, matrices.rows, matrices.sizes, bits
+        tape = self._rows.get(key)
+        if tape is None:
+            longs = int(matrices.long_rows.size)
+            script = record_rows(self._curve, signals, matrices.rows, matrices.sizes, longs, bits)
+            tape = self._rows[key] = self._player.tape(script)
+        self._player.play(tape, (stream.ptr,), (), (*vectors, *matrices.addresses), frame)
 
     def quotient_scalars(self, transform: Ntt, abc: Any, reversed_order: bool = False) -> Any:
         """a∘b − c on the odd coset, plain: (n, 4). ``abc``, (3, n, 4) in Montgomery form, is overwritten. With
@@ -148,6 +182,12 @@ class Vectors:
 
     def join(self, a: Any, b: Any, c: Any, factors: Any) -> None:
         """a = a∘b·f − c·g, leaving Montgomery form; ``factors``: f and g, plain, (2, 4)."""
-        n = a.shape[0]
-        grid = min(-(-n // 128), 132 * 32)
-        self._kernels.launch(self.program, "h_join", grid, 128, (a, b, c, factors, np.uint64(n)))
+        addresses = tuple(int(array.data.ptr) for array in (a, b, c, factors))
+        self.enqueue_join(addresses, a.shape[0], cupy.cuda.get_current_stream())
+
+    def enqueue_join(self, addresses: Sequence[int], n: int, stream: Any, frame: Frame | None = None) -> None:
+        """The same for vectors of ``n`` by the addresses of a, b, c and the factors."""
+        tape = self._joins.get(n)
+        if tape is None:
+            tape = self._joins[n] = self._player.tape(record_join(self._curve, n))
+        self._player.play(tape, (stream.ptr,), (), addresses, frame)

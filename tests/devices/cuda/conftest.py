@@ -13,16 +13,18 @@ import numpy as np
 import pytest
 
 from cuzk_engine import native
-from cuzk_engine.devices.cuda.need import evaluation_bytes, matrices_bytes
+from cuzk_engine.devices.cuda.need import evaluation_bytes, matrices_bytes, msm_arena_bytes, msm_form
 from cuzk_engine.devices.cuda.shape import table_rows
 from cuzk_engine.events import Event
 from cuzk_engine.groth16.density import count_general
 from cuzk_engine.native import Group
 from tests.devices.cuda import fake_cupy
+from tests.support.fake_driver import NOT_READY, FakeDriver
 
 _DEPENDENT = (
     "card",
     "device",
+    "driver",
     "feeder",
     "fields",
     "guard",
@@ -31,13 +33,16 @@ _DEPENDENT = (
     "locker",
     "memory",
     "module",
+    "moments",
     "msm",
     "ntt",
     "operations",
     "physical",
     "replay",
+    "results",
     "slots",
     "timeline",
+    "vector_launcher",
     "vectors",
 )
 
@@ -56,10 +61,11 @@ class CpuOperations:
         addresses = [tuple(b.address for b in buffers if b.nbytes) for buffers in (reads, writes)]
         self._runtime.put(self._cuda.get_current_stream(), work, *addresses)
 
-    def _scratch(self, nbytes: int) -> None:
-        """As kernels would, writes to memory of the current allocator."""
-        (address, _, _), offset = self._cuda.here.allocate(nbytes)
-        self._runtime.put(self._cuda.get_current_stream(), lambda: None, (), (address + offset,))
+    def _framed(self, stream: Any, frame: Any, work: Any, reads: Any, writes: Any) -> None:
+        frame.open(stream)
+        with stream:
+            self._put(work, reads, writes)
+        frame.close(stream)
 
     def prepare(self, curve: Any, owner: Any, check: Any) -> None: ...
 
@@ -71,7 +77,7 @@ class CpuOperations:
             lambda: self._library.ntt_table(operation.curve, operation.log_n, data, self._call(1)), writes=(table,)
         )
 
-    def coset_extend(self, operation: Any, data: Any, table: Any) -> None:
+    def coset_extend(self, operation: Any, data: Any, table: Any, stream: Any, frame: Any) -> None:
         n = 32 << operation.log_n
         view, twiddles = data.array((n,), np.uint8), self._tables[table.address]
 
@@ -81,9 +87,9 @@ class CpuOperations:
             self._library.coset_extend(operation.curve, copy, operation.log_n, twiddles, self._call(1))
             view[:] = copy
 
-        self._put(work, (table,), (data,))
+        self._framed(stream, frame, work, (table,), (data,))
 
-    def join(self, operation: Any, a: Any, b: Any, c: Any) -> None:
+    def join(self, operation: Any, a: Any, b: Any, c: Any, stream: Any, frame: Any) -> None:
         n = 32 * operation.n
         views = [x.array((n,), np.uint8) for x in (a, b, c)]
 
@@ -94,47 +100,46 @@ class CpuOperations:
             self._library.h_join(operation.curve, *copies, operation.n, self._call(1))
             views[0][:] = copies[0]
 
-        self._put(work, (b, c), (a,))
+        self._framed(stream, frame, work, (b, c), (a,))
+
+    def sum_of(self, operation: Any, points: Any, scalars: Any, budget: int) -> Any:
+        curve, group = operation.curve, operation.group
+        assert msm_form(curve, group, points.count, budget).n == points.count
+        nbytes = msm_arena_bytes(curve, group, points.count, budget, picked=points.pick)
+        return SimpleNamespace(nbytes=nbytes, phases=("sort", "accumulate"), operation=operation)
+
+    def no_points(self, operation: Any, result: Any, stream: Any, frame: Any) -> None:
+        self._framed(stream, frame, self._sum(operation, None, None, result), (), (result,))
 
     def msm(
-        self,
-        operation: Any,
-        points: Any,
-        scalars: Any,
-        result: Any,
-        scratch: Any,
-        form: Any,
-        streams: Any,
-        events: Any,
-        stream: Any,
-        frame: Any,
-    ) -> list[tuple[str, Any]]:
+        self, how: Any, points: Any, scalars: Any, result: Any, scratch: Any, place: Any, marks: Any, frame: Any
+    ) -> None:
+        operation = how.operation
+        view = scalars.array((operation.n, 32), np.uint8, 32 * operation.offset)
+        frame.open(place.stream)
+        with place.stream:
+            self._put(self._sum(operation, points, view, result), (scalars, points.block), (result, scratch))
+        for mark in marks.events[1:]:
+            place.streams.front.record(mark)
+        frame.close(place.stream)
+
+    def _sum(self, operation: Any, points: Any, view: Any, result: Any) -> Any:
         curve, group = operation.curve, Group(operation.group)
         size = curve.g2_bytes if group is Group.G2 else curve.g1_bytes
-        view = scalars.array((operation.n, 32), np.uint8, 32 * operation.offset)
         out = result.array((size,), np.uint8)
         n = 0 if points is None else points.count
-        reads = [scalars]
-        if n:
-            reads.append(points.block)
 
         def work() -> None:
-            chosen = view if not n or points.index is None else view[points.index]
             values, table, sums = native.aligned(32 * n), native.aligned(n * size), native.aligned(size)
             if n:
+                chosen = view if points.index is None else view[points.index]
                 values[:], table[:] = chosen.reshape(-1), points.array
             nbytes = self._library.msm_scratch_bytes(curve, group, n, 1)
             scratch = native.aligned(nbytes)
             self._library.msm(curve, group, table.reshape(n, size), values, n, sums, scratch, nbytes, self._call(1))
             out[:] = sums
 
-        frame.open(stream)
-        with stream:
-            self._put(work, reads, (result, scratch) if n else (result,))
-        assert form.n == n
-        sorted_, filled = events(2)
-        frame.close(stream)
-        return [("sort", streams.front.record(sorted_)), ("accumulate", streams.front.record(filled))]
+        return work
 
     def prepare_matrices(self, curve: Any, parts: Any, n: int, domain: int, n_vars: int, allocate: Any) -> Any:
         section = np.empty((n, 44), np.uint8)
@@ -154,10 +159,12 @@ class CpuOperations:
                 stream.wait_event(block.last)
         return block, SimpleNamespace(section=section, domain=domain)
 
-    def evaluate(self, curve: Any, matrices: Any, witness: Any, out: Any) -> None:
+    def evaluate(
+        self, curve: Any, matrices: Any, witness: Any, scratch: Any, out: Any, stream: Any, frame: Any
+    ) -> None:
         n = 32 * matrices.domain
         given, views = witness.array((witness.nbytes,), np.uint8), [x.array((n,), np.uint8) for x in out]
-        self._scratch(evaluation_bytes(witness.nbytes // 32))
+        assert scratch.nbytes == evaluation_bytes(witness.nbytes // 32)
 
         def work() -> None:
             section = matrices.section
@@ -169,7 +176,7 @@ class CpuOperations:
             for x, view in zip(copies, views, strict=True):
                 view[:] = x
 
-        self._put(work, (witness,), out)
+        self._framed(stream, frame, work, (witness,), (*out, scratch))
 
 
 class Bench:
@@ -177,6 +184,22 @@ class Bench:
         self.module, self.fake, self.runtime = module, fake, fake.cuda.runtime
         self.events: list[Event] = []
         self.opened: list[Any] = []
+        self.driver = FakeDriver(self.hear, lambda function: (), self.between)
+
+    def hear(self, *call: Any) -> int:
+        """A call of the driver: the one for the context, where the operations are the CPU's."""
+        assert call[0] == "context"
+        return 0
+
+    def between(self, first: int, second: int) -> tuple[int, float]:
+        """The driver's answer to how long it was from one event to another."""
+        runtime = self.runtime
+        if runtime.fault is not None:
+            return runtime.fault.status, 0.0
+        events = runtime.events[first], runtime.events[second]
+        if not all(event.done for event in events):
+            return NOT_READY, 0.0
+        return 0, (events[1].at - events[0].at) / 1e6
 
     def open(self, limit: int | None = None, parallel: int = 2) -> Any:
         device = self.module.CudaDevice(0, Path("/nonexistent"), self.events.append, limit, parallel=parallel)
@@ -196,6 +219,8 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     monkeypatch.setattr(physical, "memory_info", fake.cuda.runtime.memGetInfo)
     device = importlib.import_module("cuzk_engine.devices.cuda.device")
     made = Bench(device, fake)
+    driver = importlib.import_module("cuzk_engine.devices.cuda.driver")
+    monkeypatch.setattr(driver, "functions", lambda: made.driver.functions)
     yield made
     for opened in made.opened:
         opened.close()

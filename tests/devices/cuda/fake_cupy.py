@@ -256,9 +256,10 @@ def make() -> tuple[types.ModuleType, dict[str, types.ModuleType]]:
 
         def wait_event(self, event: Any) -> None:
             runtime.check()
-            assert event.clock is not None, "a wait for an event that was never recorded"
+            clock = runtime.events[event.ptr].clock
+            assert clock is not None, "a wait for an event that was never recorded"
             with runtime.lock:
-                merge(self.clock, event.clock)
+                merge(self.clock, clock)
 
         def synchronize(self) -> None:
             runtime.reach(self.clock)

@@ -137,13 +137,13 @@ def test_a_span_whose_end_comes_first(bench: Bench) -> None:
     """Never lasts less than nothing; it is told when its end is over."""
     module = importlib.import_module("cuzk_engine.devices.cuda.timeline")
     timeline = module.Timeline("cuda:0", bench.events.append)
-    event = sys.modules["cupy.cuda"].Event
-    stream, begin, end = sys.modules["cupy.cuda"].Stream(), event(), event()
-    timeline.add(stream, begin, end, Lane.COMPUTE, Kind.MSM_REDUCE, ME)
+    marks, end = timeline.moments.marks(1), timeline.moments.end()
+    stream = sys.modules["cupy.cuda"].Stream()
+    timeline.add(marks, (end,), module.span_times(Lane.COMPUTE, Kind.MSM_REDUCE), ME)
     timeline.collect()
     assert not bench.events
-    end.record()
-    begin.record()
+    end.record(stream)
+    marks.events[0].record(stream)
     timeline.collect()
     (span,) = bench.events
     assert isinstance(span, Span)

@@ -52,9 +52,8 @@ class Sums:
         self.heard: list[Any] = []
         self.fault = 0
         self.scripts: list[Any] = []
-        self.driver = FakeDriver(self._hear, self._sizes)
+        bench.driver = FakeDriver(self._hear, self._sizes, bench.between)
         module = importlib.import_module("cuzk_engine.devices.cuda.replay")
-        monkeypatch.setattr(module, "_driver", lambda: self.driver.functions)
         tape = module.Player.tape
         monkeypatch.setattr(module.Player, "tape", lambda player, s: self.scripts.append(s) or tape(player, s))
         self.device = bench.open()
@@ -71,16 +70,19 @@ class Sums:
             return self.device.launch(operation, ME, TOKEN, self.ready)
 
     def script(self) -> list[Any]:
-        """The calls of the only script that was played, without its frame: waits and an event before it, an event
-        behind it."""
-        calls = self.heard[1:]
+        """The calls of the only script that was played, without its frame: waits and an event before it; behind it an
+        event, the way of the result to the host, and another event."""
+        calls = [call for call in self.heard if call[0] != "context"]
         first = next(k for k, call in enumerate(calls) if call[0] != "wait")
-        assert (calls[first][0], calls[-1][0]) == ("record", "record")
-        place = self.device._slots._places[0]
-        assert {call[1] for call in calls[:first]} | {calls[first][2], calls[-1][2]} == {place.stream.ptr}
+        begin, (end, fetch, there) = calls[first], calls[-3:]
+        assert [call[0] for call in (begin, end, fetch, there)] == ["record", "record", "fetch", "record"]
+        stream = self.device._slots._places[0].stream.ptr
+        assert {call[1] for call in calls[:first]} | {call[2] for call in (begin, end, there)} == {stream}
         assert len({call[2] for call in calls[:first]}) == first > 0, "an event to wait for twice"
-        assert all(self.runtime.events[call[1]].timed for call in (calls[first], calls[-1]))
-        return calls[first + 1 : -1]
+        assert all(self.runtime.events[call[1]].timed for call in (begin, end, there))
+        assert (fetch[2:], len({begin[1], end[1], there[1]})) == ((self.result, BN254.g1_bytes, stream), 3)
+        assert any(start <= fetch[1] < start + n for start, n in self.runtime.locked.items()), "memory that may go"
+        return calls[first + 1 : -3]
 
     def close(self) -> None:
         self.device._slots.settle()
@@ -114,9 +116,11 @@ class Sums:
                 runtime.put(runtime.streams[stream], lambda: None, (target,))
             case ("copy", target, source, _, stream):
                 runtime.put(runtime.streams[stream], lambda: None, (target, source))
+            case ("fetch", target, source, nbytes, stream):
+                runtime.memcpyAsync(target, source, nbytes, fake_cupy.TO_HOST, stream)
             case ("record", event, stream):
-                lent = [id(e) for one in self.device._timeline.pending for e in one.lent]
-                assert id(runtime.events[event]) not in lent, "an event whose time was not read yet"
+                pending = [handle for one in self.device._timeline.pending for handle in one.handles]
+                assert event not in pending, "an event whose time was not read yet"
                 runtime.events[event].record(runtime.streams[stream])
             case ("wait", stream, event):
                 runtime.streams[stream].wait_event(runtime.events[event])
@@ -228,6 +232,8 @@ def test_events_are_used_again_when_they_were_read(sums: Sums) -> None:
     spans = [e for e in sums.bench.events if isinstance(e, Span) and e.lane == Lane.COMPUTE]
     kinds = [span.kind for span in spans]
     each = len(sums.scripts[0].marks) + 1
+    fetched = [e for e in sums.bench.events if isinstance(e, Span) and e.lane == Lane.D2H]
+    assert [(e.kind, e.bytes, e.pinned) for e in fetched] == [(Kind.DOWNLOAD_RESULT, BN254.g1_bytes, True)] * 12
     assert len(kinds) == 12 * each
     assert kinds[:each] == kinds[-each:]
     assert {Kind.MSM_DIGITS, Kind.MSM_ACCUMULATE, Kind.MSM_REDUCE} == set(kinds)
@@ -237,10 +243,10 @@ def test_events_are_used_again_when_they_were_read(sums: Sums) -> None:
 
 def test_without_a_sink_events_are_free_at_once(sums: Sums) -> None:
     timeline = importlib.import_module("cuzk_engine.devices.cuda.timeline").Timeline("cuda:0", None)
-    begin, mark = timeline.events.take(2)
-    timeline.add_sum(begin, [("sort", mark)], object(), ME)
-    assert {id(event) for event in timeline.events.take(2)} == {id(begin), id(mark)}
-    assert id(timeline.events.take(1)[0]) not in {id(begin), id(mark)}
+    marks, end = timeline.moments.marks(2), timeline.moments.end()
+    timeline.add(marks, (end,), (), ME)
+    assert timeline.moments.marks(2) is marks
+    assert timeline.moments.marks(2) is not marks
     sums.close()
 
 
@@ -280,7 +286,7 @@ def test_after_a_fault_the_next_one_works(sums: Sums) -> None:
 
 def test_no_points_no_launch(sums: Sums) -> None:
     sums.launch(with_bytes_that_stay(some_points(0))).wait()
-    assert not sums.heard
+    assert not [call for call in sums.heard if call[0] != "context"]
     sums.close()
 
 
@@ -293,4 +299,4 @@ def test_scalars_that_are_not_there(sums: Sums) -> None:
     sums.scalars.is_reversed, sums.scalars.pending = False, 3
     with pytest.raises(ValueError, match="lack a factor"):
         sums.launch(with_bytes_that_stay(some_points(10)))
-    assert not sums.heard
+    assert not [call for call in sums.heard if call[0] != "context"]

@@ -1,0 +1,68 @@
+"""Events that are used again and again: making one takes as long as a launch, and CuPy keeps the interpreter's lock for
+it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy
+
+
+class Moment:
+    """The end of some work: to be waited for, by streams and by threads, which sleep meanwhile. Its event is used again
+    when nobody knows this object any more; a stream that was told to wait for it before that waits for what was
+    recorded then."""
+
+    __slots__ = ("_spare", "event", "ptr")
+
+    def __init__(self, event: Any, spare: list[Any]) -> None:
+        self.event, self.ptr, self._spare = event, event.ptr, spare
+
+    def __del__(self) -> None:
+        self._spare.append(self.event)
+
+    def record(self, stream: Any) -> None:
+        self.event.record(stream)
+
+    def synchronize(self) -> None:
+        """Without the interpreter's lock."""
+        self.event.synchronize()
+
+    @property
+    def done(self) -> bool:
+        return bool(self.event.done)
+
+
+class Marks:
+    """Events that are timed together, and given back when their times are known."""
+
+    __slots__ = ("events", "handles")
+
+    def __init__(self, count: int) -> None:
+        self.events = [cupy.cuda.Event() for _ in range(count)]
+        self.handles: tuple[int, ...] = tuple(event.ptr for event in self.events)
+
+
+class Moments:
+    """Of one device, which must be the current one. Any thread may call."""
+
+    def __init__(self) -> None:
+        self._spare: list[Any] = []
+        self._marks: dict[int, list[Marks]] = {}
+
+    def end(self) -> Moment:
+        try:
+            event = self._spare.pop()
+        except IndexError:
+            event = cupy.cuda.Event(block=True)
+        return Moment(event, self._spare)
+
+    def marks(self, count: int) -> Marks:
+        try:
+            return self._marks[count].pop()
+        except (KeyError, IndexError):  # there are none, or another thread was faster
+            return Marks(count)
+
+    def give_back(self, marks: Marks) -> None:
+        """Nobody reads their times or waits for them any more."""
+        self._marks.setdefault(len(marks.handles), []).append(marks)

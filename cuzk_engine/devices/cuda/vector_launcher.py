@@ -1,0 +1,187 @@
+"""Transforms and rows on their way to the card: one stream, where each stands behind what used its buffers before."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import cupy
+from cupy.cuda import runtime
+
+from cuzk_engine.devices.base import Evaluate, Owner
+from cuzk_engine.devices.cuda.guard import Guard
+from cuzk_engine.devices.cuda.loader import Loader, own_reservation
+from cuzk_engine.devices.cuda.memory import CudaBuffer, LedgerAllocator, Memory
+from cuzk_engine.devices.cuda.moments import Marks, Moment
+from cuzk_engine.devices.cuda.need import FR_BYTES, evaluation_bytes
+from cuzk_engine.devices.cuda.operations import Operations
+from cuzk_engine.devices.cuda.replay import Frame
+from cuzk_engine.devices.cuda.resident import Residents
+from cuzk_engine.devices.cuda.timeline import CudaEvent, Timeline, span_times
+from cuzk_engine.devices.cuda.vectors import Matrices
+from cuzk_engine.events import Kind, Lane, Purpose
+
+_NOBODY = Owner()
+Prepared = tuple[CudaBuffer, Matrices]
+
+
+class VectorLauncher:
+    """``launching``: held while something is enqueued on ``stream``."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        residents: Residents,
+        loader: Loader,
+        timeline: Timeline,
+        guard: Guard,
+        launching: threading.RLock,
+        stream: Any,
+    ) -> None:
+        self._memory, self._residents, self._loader, self._timeline = memory, residents, loader, timeline
+        self._guard, self._launching, self._stream = guard, launching, stream
+
+    def play(
+        self,
+        reads: Sequence[CudaBuffer],
+        writes: Sequence[CudaBuffer],
+        kind: Kind,
+        owner: Owner,
+        after: CudaEvent | None,
+        enqueue: Callable[[Any, Frame], None],
+    ) -> CudaEvent:
+        """What ``enqueue`` plays on a stream within a frame; a span of ``kind``."""
+        with self._guard, self._launching:
+            return self._play(reads, writes, kind, owner, after, enqueue)
+
+    def _play(
+        self,
+        reads: Sequence[CudaBuffer],
+        writes: Sequence[CudaBuffer],
+        kind: Kind,
+        owner: Owner,
+        after: CudaEvent | None,
+        enqueue: Callable[[Any, Frame], None],
+    ) -> CudaEvent:
+        stream, moments = self._stream, self._timeline.moments
+        marks, end = moments.marks(1), moments.end()
+        frame = Frame(_before(stream.ptr, reads, writes, after), marks.events[0], end)
+        try:
+            enqueue(stream, frame)
+        except BaseException:
+            runtime.deviceSynchronize()  # some of it may be under way, and no event ends it
+            raise
+        for buffer in reads:
+            buffer.was_read(stream, end)
+        for buffer in writes:
+            buffer.was_written(stream, end)
+        self._timeline.add(marks, (end,), span_times(Lane.COMPUTE, kind), owner)
+        return CudaEvent(end, self._timeline, self._guard)
+
+    def launch(
+        self,
+        reads: Sequence[CudaBuffer],
+        writes: Sequence[CudaBuffer],
+        kind: Kind,
+        owner: Owner,
+        after: CudaEvent | None,
+        work: Callable[[], None],
+    ) -> CudaEvent:
+        """The same for what ``work`` launches on CuPy's current stream."""
+        with self._computing(owner, reads, writes, after) as frame:
+            work()
+        self._timeline.add(frame.marks, (frame.end,), span_times(Lane.COMPUTE, kind), owner)
+        return CudaEvent(frame.end, self._timeline, self._guard)
+
+    def evaluate(
+        self,
+        operations: Operations,
+        operation: Evaluate,
+        witness: CudaBuffer,
+        out: tuple[CudaBuffer, CudaBuffer, CudaBuffer],
+        owner: Owner,
+        after: CudaEvent | None,
+    ) -> CudaEvent:
+        with self._matrices(operations, operation, witness, owner) as (block, matrices), self._guard, self._launching:
+            nbytes = evaluation_bytes(witness.nbytes // FR_BYTES)
+            with self._memory.scratch(nbytes, Purpose.SCRATCH, owner, self._stream) as scratch:
+                return self._play(
+                    [witness, block], out, Kind.SPMV, owner, after,
+                    lambda stream, frame: operations.evaluate(
+                        operation.curve, matrices, witness, scratch, out, stream, frame
+                    ),
+                )  # fmt: skip
+
+    @contextmanager
+    def _matrices(
+        self, operations: Operations, operation: Evaluate, witness: CudaBuffer, owner: Owner
+    ) -> Iterator[Prepared]:
+        data, room = operation.coefficients, own_reservation(operation.room)
+
+        def prepare(allocate: Callable[[int], CudaBuffer]) -> tuple[CudaBuffer, Prepared]:
+            with self._loader.parts(data, self._stream, owner) as parts, self._computing(owner) as frame:
+                block, matrices = operations.prepare_matrices(
+                    operation.curve, parts, len(data), operation.domain, witness.nbytes // FR_BYTES, allocate
+                )
+            self._timeline.moments.give_back(frame.marks)
+            block.was_written(self._stream, frame.end)
+            return block, (block, matrices)
+
+        def make() -> tuple[CudaBuffer, Prepared]:
+            return prepare(lambda nbytes: self._memory.allocate(nbytes, Purpose.MATRICES, _NOBODY, room))
+
+        with self._residents.use("matrices", data, make) as resident:
+            if resident is not None:
+                yield resident
+                return
+        block, prepared = prepare(lambda nbytes: self._memory.allocate(nbytes, Purpose.MATRICES, owner))
+        with block:
+            yield prepared
+
+    @contextmanager
+    def _computing(
+        self,
+        owner: Owner,
+        reads: Sequence[CudaBuffer] = (),
+        writes: Sequence[CudaBuffer] = (),
+        after: CudaEvent | None = None,
+    ) -> Iterator[_Open]:
+        """Launches in the block go to the stream, behind what used the buffers before, with CuPy's memory from the
+        ledger."""
+        stream, moments = self._stream, self._timeline.moments
+        allocator = LedgerAllocator(self._memory, Purpose.SCRATCH, owner, stream)
+        with self._guard, self._launching, stream, cupy.cuda.using_allocator(allocator.allocate):
+            work = _Open(moments.marks(1), moments.end())
+            frame = Frame(_before(stream.ptr, reads, writes, after), work.marks.events[0], work.end)
+            frame.open(stream)
+            try:
+                yield work
+            finally:
+                frame.close(stream)
+                for buffer in reads:
+                    buffer.was_read(stream, work.end)
+                for buffer in writes:
+                    buffer.was_written(stream, work.end)
+
+
+class _Open:
+    """The events around launches."""
+
+    __slots__ = ("end", "marks")
+
+    def __init__(self, marks: Marks, end: Moment) -> None:
+        self.marks, self.end = marks, end
+
+
+def _before(
+    stream: int, reads: Sequence[CudaBuffer], writes: Sequence[CudaBuffer], after: CudaEvent | None
+) -> list[Any]:
+    """The events that have to be over before the first kernel, each once."""
+    events = [] if after is None else [after.event]
+    for buffer in reads:
+        events += buffer.to_read(stream)
+    for buffer in writes:
+        events += buffer.to_write(stream)
+    return list(dict.fromkeys(events))
