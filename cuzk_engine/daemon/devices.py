@@ -90,7 +90,7 @@ class Devices(Sequence[DeviceHandle]):
     @property
     def are_started(self) -> bool:
         """Whether each of them is ready or will not be so soon."""
-        return all(device.state != "starting" for device in self._handles)
+        return not any(device.is_awaited for device in self._handles)
 
     # ---- keys ----
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from cuzk_engine import native
 from cuzk_engine.client.types import MemoryPlanInfo, PlanChoice
-from cuzk_engine.daemon.runtime import HostUse, KeyState, Order, Outcome, Progress
+from cuzk_engine.daemon.runtime import HostUse, KeyState, Opening, Order, Outcome, Progress
 from cuzk_engine.devices.arena import host_budget
 from cuzk_engine.devices.base import CancelToken, Device, DeviceInfo, EventSink, Owner
 from cuzk_engine.devices.cuda.compiling import progress_text
@@ -29,10 +29,14 @@ NO_PLAN: Final = (
 
 
 class _Phases(threading.local):
-    """The progress of the job that this thread works on, for what the device tells without knowing of jobs."""
+    """The progress of the job that this thread works on, for what the device tells without knowing of jobs;
+    ``opening`` hears of it where there is no job yet."""
 
     progress: Progress | None = None
     share = 0.0
+
+    def __init__(self, opening: Opening = lambda step: None) -> None:
+        self._opening = opening
 
     def of_this_thread(self, progress: Progress) -> Progress:
         self.progress, self.share = progress, 0.0
@@ -44,8 +48,11 @@ class _Phases(threading.local):
         return report
 
     def compiling(self, architecture: str, done: int, total: int) -> None:
+        text = progress_text(architecture, done, total)
         if self.progress is not None:
-            self.progress(progress_text(architecture, done, total), self.share)
+            self.progress(text, self.share)
+        else:
+            self._opening(text)
 
 
 class RunnerRuntime:
@@ -69,13 +76,16 @@ class RunnerRuntime:
         self._runner = Runner(device, self._keys, sink, threads, evaluation_threads)
 
     @classmethod
-    def open(cls, name: str, options: Mapping[str, Any], sink: EventSink) -> RunnerRuntime:
+    def open(
+        cls, name: str, options: Mapping[str, Any], sink: EventSink, opening: Opening = lambda step: None
+    ) -> RunnerRuntime:
         """Raises CuzkError."""
         threads, processes = int(options["threads"]), int(options["processes"])
         if not threads and processes > 1:
             threads = max(1, native.library().threads() // processes)
         budget = host_budget(options["budget"], options["margin"], processes)
-        host, phases = HostMemory(budget.nbytes, sink, device=name, threads=threads), _Phases()
+        host, phases = HostMemory(budget.nbytes, sink, device=name, threads=threads), _Phases(opening)
+        opening("waiting for the driver" if name != "cpu" else "opening the device")
         device = open_device(name, sink, options["arena"], threads, host, phases.compiling)
         min_idle = parse_duration(options["min_idle"])
         return cls(device, host, sink, threads, int(options["evaluation_threads"]), min_idle, phases)
