@@ -240,7 +240,6 @@ class _interruptible:  # noqa: N801 - used like a function
 def _prove_here(task: _Task) -> dict[str, Any]:
     started = time.monotonic_ns()
     from cuzk_engine.devices.base import CancelToken, Owner
-    from cuzk_engine.devices.select import open_device
     from cuzk_engine.keys import KeyCache
     from cuzk_engine.runner import Runner
 
@@ -249,9 +248,10 @@ def _prove_here(task: _Task) -> dict[str, Any]:
     args = task.args
     settings = configured.load(args)
     wanted = configured.pipeline_settings(settings)
-    device = open_device(args.device, arena=settings.text("cpu.arena"), compiling=task.compiling)
-    try:
-        runner = Runner(device, KeyCache())
+    with configured.open_device(settings, args.device, task.compiling) as opened:
+        device, threads = opened.device, opened.threads
+        evaluation_threads = settings.number("synthesis.threads")
+        runner = Runner(device, KeyCache(threads=threads), threads=threads, evaluation_threads=evaluation_threads)
         if args.circuit is not None:
             return _prove_partitions(task, runner, wanted, cancel, started)
         outcome = runner.prove(args.key, args.witness[0], Owner(), wanted, task.report, cancel)
@@ -268,8 +268,6 @@ def _prove_here(task: _Task) -> dict[str, Any]:
             "phases": {name: nanoseconds / 1e9 for name, nanoseconds in outcome.phases.items()},
             "peak_device_bytes": outcome.peak_bytes,
         }
-    finally:
-        device.close()
 
 
 def _prove_partitions(

@@ -6,47 +6,17 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, overload
+from dataclasses import asdict
+from typing import Any, overload
 
 from cuzk_engine.config import Settings
 from cuzk_engine.daemon.device_handle import DeviceHandle, DeviceListener
 from cuzk_engine.daemon.device_names import DeviceNames
 from cuzk_engine.daemon.runtime import HostUse, KeyState
 from cuzk_engine.errors import DaemonError
-from cuzk_engine.settings import PIPELINE_KEYS, value_text
+from cuzk_engine.process_options import ProcessOptions, pipeline_texts
 
 log = logging.getLogger("cuzk")
-
-PROCESS_KEYS: Final = frozenset(
-    {
-        "cpu.arena",
-        "gpus.gpu_threads",
-        "synthesis.threads",
-        "memory.total_budget",
-        "memory.safety_margin",
-        "memory.eviction_min_idle",
-    }
-)
-"""What a device's process has for life: see ``process_options``."""
-
-
-def process_options(settings: Settings, processes: int) -> dict[str, Any]:
-    """What one of ``processes`` is started with."""
-    text, number = settings.text, settings.number
-    return {
-        "arena": text("cpu.arena"),
-        "threads": number("gpus.gpu_threads"),
-        "evaluation_threads": number("synthesis.threads"),
-        "budget": text("memory.total_budget"),
-        "margin": text("memory.safety_margin"),
-        "min_idle": text("memory.eviction_min_idle"),
-        "processes": processes,
-    }
-
-
-def pipeline_texts(settings: Settings) -> dict[str, str]:
-    """What each partition is ordered with."""
-    return {key: value_text(settings.values[key]) for key in PIPELINE_KEYS}
 
 
 class Devices(Sequence[DeviceHandle]):
@@ -129,7 +99,7 @@ class Devices(Sequence[DeviceHandle]):
                 log.warning('[devices."%s"] has no effect: this engine has no such device; there is %s', name, there)
 
     def _options(self) -> dict[str, Any]:
-        return process_options(self._settings, len(self._handles))
+        return asdict(ProcessOptions.of(self._settings, len(self._handles)))
 
     def _workers(self, device: DeviceHandle) -> int:
         return self._settings.workers(device.id)

@@ -11,10 +11,11 @@ from typing import Final
 
 from cuzk_engine.client.types import SettingInfo
 from cuzk_engine.config import Change, Settings
-from cuzk_engine.daemon.devices import PROCESS_KEYS, Devices
+from cuzk_engine.daemon.devices import Devices
 from cuzk_engine.daemon.dispatcher import Dispatcher
 from cuzk_engine.daemon.log import DaemonLog
 from cuzk_engine.daemon.scheduler import Policy
+from cuzk_engine.process_options import PROCESS_KEYS
 from cuzk_engine.settings import PIPELINE_KEYS, TABLE, WORKERS_KEY, value_text
 
 log = logging.getLogger("cuzk")

@@ -19,7 +19,7 @@ from cuzk_engine.daemon.channel import Message
 from cuzk_engine.daemon.circuits import Circuits
 from cuzk_engine.daemon.device_handle import DeviceHandle
 from cuzk_engine.daemon.device_names import DeviceNames
-from cuzk_engine.daemon.devices import Devices, pipeline_texts
+from cuzk_engine.daemon.devices import Devices
 from cuzk_engine.daemon.diagnosing import SETTINGS as DIAGNOSED_KEYS
 from cuzk_engine.daemon.diagnosing import Diagnosing
 from cuzk_engine.daemon.files import AllowedPaths, Spool
@@ -36,6 +36,7 @@ from cuzk_engine.daemon.store import Store
 from cuzk_engine.daemon.timeline import Timeline
 from cuzk_engine.daemon.watchdog import LOOK_SECONDS
 from cuzk_engine.events import Incident
+from cuzk_engine.process_options import pipeline_texts
 from cuzk_engine.settings import value_text
 from cuzk_engine.telemetry.hub import Hub
 from cuzk_engine.units import parse_duration

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cuzk_engine.daemon import runner_runtime
+from cuzk_engine import proving_process
 from cuzk_engine.daemon.runner_runtime import RunnerRuntime
 from cuzk_engine.daemon.runtime import Order
 from cuzk_engine.devices.base import CancelToken
@@ -50,7 +50,7 @@ def test_each_job_hears_of_its_own_waiting(monkeypatch: pytest.MonkeyPatch) -> N
         assert isinstance(device, CpuDevice)
         return device
 
-    monkeypatch.setattr(runner_runtime, "open_device", opening)
+    monkeypatch.setattr(proving_process, "open_device", opening)
     runtime = RunnerRuntime.open("cuda:0", OPTIONS, lambda event: None)
     files = case("bn128", "mul_out")
     heard: dict[str, list[tuple[str, float]]] = {"first": [], "second": []}
@@ -80,7 +80,7 @@ def test_what_is_compiled_before_there_is_a_job_is_a_step_of_opening(monkeypatch
         assert isinstance(device, CpuDevice)
         return device
 
-    monkeypatch.setattr(runner_runtime, "open_device", opening)
+    monkeypatch.setattr(proving_process, "open_device", opening)
     steps: list[str] = []
     RunnerRuntime.open("cuda:0", OPTIONS, lambda event: None, steps.append).close()
     assert steps == ["waiting for the driver", "compiling GPU kernels for sm_90 (3 of 14)"]
