@@ -50,12 +50,13 @@ def open_as_engine(settings: Settings, name: str = "auto") -> OpenedDevice:
 
 def device_name(settings: Settings, name: str) -> str:
     """``cpu`` or ``cuda:N``. Raises UsageError, CuzkError."""
-    from cuzk_engine.daemon.device_names import DeviceNames
     from cuzk_engine.devices.select import resolve_name
 
-    if name == "auto" and settings.source("gpus.devices") != "default":
-        return DeviceNames.of_machine().choose(settings.texts("gpus.devices"))[0]
-    return resolve_name(name)
+    if name != "auto" or settings.source("gpus.devices") == "default":
+        return resolve_name(name)
+    from cuzk_engine.daemon.device_names import DeviceNames
+
+    return DeviceNames.of_machine().choose(settings.texts("gpus.devices"))[0]
 
 
 def pipeline_settings(settings: Settings) -> PipelineSettings:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from cuzk_engine.cli import prove as command_prove
-from cuzk_engine.cli.prove import write_pair
+from cuzk_engine.cli.outputs import write_pair
 from cuzk_engine.curves import BN254, CURVES
 from cuzk_engine.devices.cuda import probe
 from cuzk_engine.errors import CuzkError
