@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 from cuzk_engine.client.convert import identity_to_wire, job_to_wire, setting_to_wire
@@ -144,7 +144,7 @@ class Publisher:
         self._diagnosing.take(batch)
 
     def first_batch(
-        self, ledger: Mapping[tuple[str, str], int], history: Sequence[pb.TelemetryBatch]
+        self, ledger: Mapping[tuple[str, str], int], history: Iterable[pb.TelemetryBatch]
     ) -> pb.TelemetryBatch:
         """What a telemetry reader gets before anything else: the incidents too that are not in ``history``."""
         subject = self._subject
