@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from cuzk_engine.cli import configured
 from cuzk_engine.cli.console import say, say_json
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from cuzk_engine.runner import PipelineSettings
 
     Subparsers = argparse._SubParsersAction[Any]
+
+
+_ROOMS: Final = (("device_peak", "device_capacity"), ("host_vectors", "host_capacity"))
 
 
 def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
@@ -39,15 +42,10 @@ def run(args: argparse.Namespace) -> int:
     description = describe(args.file)
     memory = None
     if description.kind in (FileKind.ZKEY, FileKind.PARAMS):
-        from cuzk_engine.devices.select import open_device
-
         settings = configured.load(args)
-        device = open_device(arena=settings.text("cpu.arena"))
-        try:
+        with configured.open_as_engine(settings) as opened:
             wanted = configured.pipeline_settings(settings)
-            memory = estimate(args.file, device, wanted, bellperson=description.kind is FileKind.PARAMS)
-        finally:
-            device.close()
+            memory = estimate(args.file, opened.device, wanted, bellperson=description.kind is FileKind.PARAMS)
     if args.json:
         say_json({"path": description.path, **description.fields, **({"memory": memory} if memory else {})})
     else:
@@ -118,7 +116,7 @@ def estimate(
     opened = Params.open(key) if bellperson else ZKey.open(key)
     sizes = ParamsSizes.of_key(opened) if isinstance(opened, Params) else CircuitSizes.of(opened)
     plan = plan_for(device, sizes, settings or PipelineSettings())
-    info = device.info
+    info, host = device.info, device.host.memory().capacity
     return {
         "device": info.id,
         "device_peak": plan.peak,
@@ -127,7 +125,8 @@ def estimate(
         "mapped_key": opened.file_bytes,
         "device_capacity": info.capacity,
         "capacity_source": info.capacity_source,
-        "fits": plan.peak <= info.capacity,
+        "host_capacity": host,
+        "fits": plan.peak <= info.capacity and plan.host_bytes <= host,
     }
 
 
@@ -144,12 +143,13 @@ def _lines(description: FileDescription, memory: dict[str, Any] | None) -> list[
             rows.append((name.replace("_", " "), shown))
     if memory is not None:
         purposes = ", ".join(f"{name} {format_size(nbytes)}" for name, nbytes in memory["by_purpose"].items())
-        fits = "fits" if memory["fits"] else "does not fit"
+        fits, room = ("fits" if memory[need] <= memory[there] else "does not fit" for need, there in _ROOMS)
         capacity = f"{format_size(memory['device_capacity'])} ({memory['capacity_source']})"
         rows.append(("memory of a proof", f"{format_size(memory['device_peak'])} on {memory['device']}: {purposes}"))
         rows.append(("", f"{fits} into {capacity}"))
         host = f"{format_size(memory['host_vectors'])} of vectors, {format_size(memory['mapped_key'])} of mapped key"
         rows.append(("beside it on the host", host))
+        rows.append(("", f"{room} into {format_size(memory['host_capacity'])} of the host's memory"))
     width = max(len(name) for name, _ in rows)
     lines = [description.path, *(f"  {name:<{width}}  {value}" for name, value in rows)]
     if sections:

@@ -34,7 +34,7 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("file", metavar="FILE", type=Path)
-    add_options(parser, "the engine's address (that of your own one)")
+    add_options(parser)
     parser.add_argument("--seconds", metavar="N", type=_seconds, help="end after so many seconds")
     parser.add_argument(
         "--history", metavar="DURATION", default=_DEFAULT_HISTORY, help=f"begin so far in the past ({_DEFAULT_HISTORY})"

@@ -294,7 +294,7 @@ def main(arguments: list[str]) -> int:
         target=_report_for_ever, args=(events, lines, watch, channel, opened), name="telemetry", daemon=True
     ).start()
     try:
-        runtime = make_runtime(device, json.loads(options), events)
+        runtime = make_runtime(device, json.loads(options), events, lambda step: _opening(channel, step))
     except CuzkError as error:
         return _refuse(channel, events, str(error), is_final=not isinstance(error, _PASSING))
     except (MemoryError, OSError) as error:
@@ -351,6 +351,11 @@ def _report_for_ever(
             continue
         except OSError:
             return
+
+
+def _opening(channel: BlockingChannel, step: str) -> None:
+    with contextlib.suppress(OSError):
+        channel.send({"type": "opening", "step": step})
 
 
 def _refuse(channel: BlockingChannel, events: EventBuffer, reason: str, *, is_final: bool) -> int:

@@ -41,6 +41,8 @@ def test_the_configuration_counts(cuzk, tmp_path):
     path.write_text('[cpu]\narena = "1MiB"\n[pipeline]\nprestage = "off"\n')
     key = case("bn128", "merkle10").path("circuit.zkey")
     assert "does not fit into 1 MiB (cpu.arena)" in cuzk("info", key, "--config", path).out
+    path.write_text('[memory]\ntotal_budget = "64MiB"\n')
+    assert "fits into 64 MiB of the host's memory" in cuzk("info", key, "--config", path).out
     path.write_text('[cpu]\narena = "lots"\n')
     assert "cpu.arena is 'lots'" in cuzk("info", key, "--config", path).error
 
