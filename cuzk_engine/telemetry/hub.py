@@ -18,7 +18,7 @@ from cuzk_engine.telemetry.columns import count_events, decode_allocations, enco
 from cuzk_engine.telemetry.past import Past
 
 MAX_PAST_EVENTS: Final = 200_000
-MAX_PAST_BYTES: Final = 32 << 20
+MAX_PAST_BYTES: Final = 8 << 20  # what is reached first by all that engines send, so that the size is always the same
 MAX_QUEUED_EVENTS: Final = 50_000
 MAX_QUEUED_BATCHES: Final = 2_000
 
@@ -87,6 +87,10 @@ class Hub:
     @property
     def past_events(self) -> int:
         return self._past.events
+
+    @property
+    def past_bytes(self) -> int:
+        return self._past.bytes
 
     @property
     def past_since_ns(self) -> int:

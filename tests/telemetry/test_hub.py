@@ -1,12 +1,13 @@
 import asyncio
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cuzk_engine.events import Allocation, EventBatch, Span
 from cuzk_engine.proto import engine_v1_pb2 as pb
 from cuzk_engine.telemetry.columns import decode_events, encode_events
-from cuzk_engine.telemetry.hub import Hub
+from cuzk_engine.telemetry.hub import MAX_PAST_BYTES, Hub
 
 
 class Clock:
@@ -73,6 +74,17 @@ def test_the_past_is_bounded() -> None:
         _, history, _ = hub.subscribe(10**18)
         assert len(history) == 10
         assert hub.past_since_ns == history[0].time_ns - 1
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("spans", [2, 20, 100])
+def test_the_past_takes_as_much_memory_whatever_is_sent(spans: int) -> None:
+    async def check() -> None:
+        hub, sent = Hub(), batch(spans=spans)
+        while not hub.past_since_ns:
+            hub.publish(sent)
+        assert MAX_PAST_BYTES - 10_000 < hub.past_bytes <= MAX_PAST_BYTES
 
     asyncio.run(check())
 

@@ -1,13 +1,14 @@
 """What a hub keeps of what it sent: the last of it, whatever the sizes, and nothing more in memory."""
 
 import mmap
+import tracemalloc
 import weakref
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuzk_engine.telemetry.past import BLOCK_BYTES, Past
+from cuzk_engine.telemetry.past import BLOCK_BYTES, HEAD_BYTES, Past
 
 MAP = mmap.mmap
 
@@ -24,12 +25,15 @@ def test_the_newest_that_fit_are_kept(batches: list[tuple[int, int]], most_event
         past.append(number, data, events)
     kept = len(sent)
     while kept > 1 and (
-        sum(events for _, events in sent[-kept:]) > most_events or sum(len(d) for d, _ in sent[-kept:]) > most_bytes
+        sum(events for _, events in sent[-kept:]) > most_events
+        or sum(HEAD_BYTES + len(data) for data, _ in sent[-kept:]) > most_bytes
     ):
         kept -= 1
     newest = sent[-kept:] if kept else []
     assert past.since(0) == [data for data, _ in newest]
     assert past.events == sum(events for _, events in newest)
+    assert past.bytes == sum(HEAD_BYTES + len(data) for data, _ in newest)
+    assert past.dropped_until_ns == max(0, len(sent) - kept - 1)
     if newest:
         assert past.since(len(sent) - 1) == [newest[-1][0]]
     assert past.since(len(sent)) == []
@@ -50,3 +54,24 @@ def test_blocks_go_with_their_last_batch(monkeypatch: pytest.MonkeyPatch) -> Non
     kept = sum(map(len, past.since(0)))
     assert kept <= sum(map(len, blocks)) < kept + 2 * BLOCK_BYTES + len(blocks) * 7_000
     assert len(blocks) > 10
+
+
+def test_small_batches_take_no_more_than_their_bytes() -> None:
+    """As of an engine that has nothing to do and says so for a day."""
+    tracemalloc.start()
+    try:
+        past = Past(1 << 30, 1 << 20)
+        for number in range(30_000):
+            past.append(number, b"x" * 30, 1)
+        beside, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert past.bytes <= 1 << 20
+    assert beside < 50_000
+
+
+def test_what_was_sent_since_a_time_may_begin_within_a_block() -> None:
+    past = Past(1 << 30, 1 << 30)
+    for number in range(3_000):
+        past.append(number // 2, str(number).encode() * 100, 1)
+    assert past.since(700) == [str(number).encode() * 100 for number in range(1_400, 3_000)]
