@@ -8,7 +8,7 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -254,7 +254,7 @@ class Supervisor:
                 device.host = HostUse(**await device.call("host"))
 
     def first_batch(
-        self, ledger: Mapping[tuple[str, str], int], history: Sequence[pb.TelemetryBatch]
+        self, ledger: Mapping[tuple[str, str], int], history: Iterable[pb.TelemetryBatch]
     ) -> pb.TelemetryBatch:
         """What a telemetry reader gets before anything else: the incidents too that are not in ``history``."""
         batch = pb.TelemetryBatch(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import mmap
 import struct
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 BLOCK_BYTES: Final = 256 << 10
@@ -49,13 +49,39 @@ class _Block:
     def is_empty(self) -> bool:
         return self._start == self._end
 
-    def since(self, time_ns: int) -> Iterator[bytes]:
-        at = self._start
-        while at < self._end:
-            sent_ns, nbytes, _ = _HEAD.unpack_from(self._pages, at)
-            at += HEAD_BYTES + nbytes
+    def since(self, time_ns: int) -> tuple[int, int]:
+        """Where the batches lie that were sent since then."""
+        start = self._start
+        while start < self._end:
+            sent_ns, nbytes, _ = _HEAD.unpack_from(self._pages, start)
             if sent_ns >= time_ns:
-                yield self._pages[at - nbytes : at]
+                break
+            start += HEAD_BYTES + nbytes
+        return start, self._end
+
+    def read(self, start: int, end: int) -> Iterator[bytes]:
+        while start < end:
+            _, nbytes, _ = _HEAD.unpack_from(self._pages, start)
+            start += HEAD_BYTES + nbytes
+            yield self._pages[start - nbytes : start]
+
+
+class Stretch:
+    """Batches of the past, oldest first, read where they lie: a copy of all would be as large as the past. They stay
+    there until they are taken, whatever is dropped meanwhile."""
+
+    def __init__(self, parts: Iterable[tuple[_Block, int, int]]) -> None:
+        self._parts = deque(parts)
+
+    def __iter__(self) -> Iterator[bytes]:
+        for block, start, end in self._parts:
+            yield from block.read(start, end)
+
+    def take(self) -> Iterator[bytes]:
+        """Each of them once."""
+        while self._parts:
+            block, start, end = self._parts.popleft()
+            yield from block.read(start, end)
 
 
 class Past:
@@ -63,7 +89,7 @@ class Past:
 
     def __init__(self, most_events: int, most_bytes: int) -> None:
         self._most_events, self._most_bytes = most_events, most_bytes
-        self._blocks = deque([_Block(BLOCK_BYTES)])
+        self._blocks: deque[_Block] = deque()
         self._batches = 0
         self.bytes = 0
         self.events = 0
@@ -71,7 +97,7 @@ class Past:
 
     def append(self, time_ns: int, data: bytes, events: int) -> None:
         nbytes = HEAD_BYTES + len(data)
-        if not self._blocks[-1].has_room(nbytes):
+        if not (self._blocks and self._blocks[-1].has_room(nbytes)):
             self._blocks.append(_Block(max(BLOCK_BYTES, nbytes)))
         self._blocks[-1].append(time_ns, data, events)
         self.events += events
@@ -80,9 +106,9 @@ class Past:
         while self._batches > 1 and (self.events > self._most_events or self.bytes > self._most_bytes):
             self._drop_first()
 
-    def since(self, time_ns: int) -> list[bytes]:
-        """What was sent since then, oldest first."""
-        return [data for block in self._blocks if block.last_ns >= time_ns for data in block.since(time_ns)]
+    def since(self, time_ns: int) -> Stretch:
+        """What was sent since then."""
+        return Stretch((block, *block.since(time_ns)) for block in self._blocks if block.last_ns >= time_ns)
 
     def _drop_first(self) -> None:
         first = self._blocks[0]
