@@ -29,14 +29,19 @@ class Parameter(IntEnum):
     """Of mallopt; the values are glibc's."""
 
     TRIM_THRESHOLD = -1  # free bytes at the end of a heap from which on they are given back
+    TOP_PAD = -2  # bytes by which a heap grows beyond what it has to
     MMAP_THRESHOLD = -3  # bytes of a block from which on it is mapped by itself, and given back when it is freed
     ARENA_MAX = -8  # heaps
 
 
 SUPERVISOR: Final[Mapping[Parameter, int]] = {
     Parameter.ARENA_MAX: 2,
-    # The diagnosis builds its tables anew several times a second, of columns of 80 KB where there is much to look at.
-    Parameter.MMAP_THRESHOLD: 64 << 10,
+    # The diagnosis builds its tables anew several times a second, of columns of 160 KB and masks of 20 KB, and the
+    # event loop reads from sockets into 256 KB. malloc maps a large block only where no free one in the heap is large
+    # enough: so the free end of the heap is kept short too.
+    Parameter.MMAP_THRESHOLD: 16 << 10,
+    Parameter.TOP_PAD: 16 << 10,
+    Parameter.TRIM_THRESHOLD: 64 << 10,
 }
 DEVICE: Final[Mapping[Parameter, int]] = {
     Parameter.ARENA_MAX: 2,

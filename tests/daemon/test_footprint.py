@@ -52,12 +52,13 @@ def resident():
 libc.free(libc.malloc(16 << 20))  # glibc draws its conclusions
 before = resident()
 large = []
-for number in range(200):
-    large.append(libc.malloc(400_000))
-    ctypes.memset(large[-1], 1, 400_000)
-    ctypes.memset(libc.malloc(2_000), 1, 2_000)  # stays
-for block in large: libc.free(block)
-print((resident() - before) >> 20)
+for number in range(2_000):
+    large.append(libc.malloc(NBYTES))
+    ctypes.memset(large[-1], 1, NBYTES)
+    ctypes.memset(libc.malloc(200), 1, 200)  # stays
+    if number % 100 == 99:
+        while large: libc.free(large.pop())
+print((resident() - before) >> 10)
 """
 )
 ARRAYS = """
@@ -105,10 +106,12 @@ def test_threads_share_few_heaps(values: Mapping[footprint.Parameter, int]) -> N
     assert run(THREADS, values).count("<heap nr=") <= 3  # one may be there before
 
 
-def test_large_blocks_of_the_supervisor_leave_no_holes_between_small_ones() -> None:
-    """80 MB for a moment, with 0.4 MB between them that stay."""
-    assert int(run(HOLES, {})) > 50
-    assert int(run(HOLES, footprint.SUPERVISOR)) < 5
+@pytest.mark.parametrize("nbytes", [20_000, 400_000])
+def test_large_blocks_of_the_supervisor_leave_no_holes_between_small_ones(nbytes: int) -> None:
+    """A hundred of them at a time, with small ones between them that stay: 0.4 MB together."""
+    program = HOLES.replace("NBYTES", str(nbytes))
+    assert int(run(program, {})) > 1_500
+    assert int(run(program, footprint.SUPERVISOR)) < 1_000
 
 
 def test_freed_arrays_of_every_size_are_kept_by_numpy_alone() -> None:
