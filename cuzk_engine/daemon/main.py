@@ -90,6 +90,7 @@ def run_daemon(options: Options) -> int:
             form=settings.text("logging.format"),
             foreground=not options.detached,
         )
+        footprint.keep_no_freed_arrays()
         try:
             return asyncio.run(_serve(options, settings, lock, daemon_log))
         except Exception as error:

@@ -210,9 +210,9 @@ class TelemetryService(rpc.TelemetryServicer):
         hub = self._supervisor.hub
         reader, history, ledger = hub.subscribe(request.history_ns)
         try:
-            yield self._supervisor.publisher.first_batch(ledger, history)
-            for batch in history:
-                yield batch
+            yield self._supervisor.publisher.first_batch(ledger, map(pb.TelemetryBatch.FromString, history))
+            for data in history.take():
+                yield pb.TelemetryBatch.FromString(data)
             while True:
                 yield await reader.batch()
         finally:
