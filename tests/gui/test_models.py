@@ -17,11 +17,12 @@ from cuzk_gui.models import jobs, words
 from cuzk_gui.models.columns import Columns
 from cuzk_gui.models.digest import CHUNK, Interner, Names, digests
 from cuzk_gui.models.groups import Group, group_of
+from cuzk_gui.models.levels import LEVEL_NS
 from cuzk_gui.models.loads import busy_ns
 from cuzk_gui.models.log import LogRing, short_ids, tail_of_file
 from cuzk_gui.models.memory import PURPOSES, MemorySeries, SampleSeries, purpose_index
 from cuzk_gui.models.session import Session
-from cuzk_gui.models.tracks import LEVEL_NS, SpanRows, SpanTrack
+from cuzk_gui.models.tracks import SpanRows, SpanTrack
 from cuzk_gui.models.view import LONGEST_S, SHORTEST_S, TimeView, nice_step
 from tests.gui import fakes
 
