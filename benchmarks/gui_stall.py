@@ -147,7 +147,7 @@ def _stream(window: MainWindow, heart: Heart, arguments: argparse.Namespace) -> 
 
         def hand_in() -> None:
             if window.controller.engine.appearance.prove and not window.session.jobs.active:
-                window.prove_demo()
+                window.proofs.prove_demo()
 
         again.timeout.connect(hand_in)
         again.start(100)
@@ -176,7 +176,7 @@ def _open(window: MainWindow, heart: Heart, file: Path) -> dict[str, object]:
     """Opens a recording, reads it to its end, looks at parts of it and goes back to the engine."""
     heart.begin()
     begin = time.monotonic()
-    window.open_recording(str(file))
+    window.recordings.open(str(file))
     opened = window.recording
     assert opened is not None
     _run_until(lambda: opened.is_ready)
@@ -189,7 +189,7 @@ def _open(window: MainWindow, heart: Heart, file: Path) -> dict[str, object]:
         window.scene.view.pan(window.scene.view.width * 0.1)
         _run_for(0.04)
     rows = {lane: len(track.rows) for lane, track in window.session.devices["cuda:0"].tracks.items()}
-    window.back_to_live()
+    window.recordings.close()
     _run_for(0.5)
     beats = heart.report()
     return {

@@ -85,7 +85,7 @@ def _window(*, start: bool, recording: str | None) -> int:
     window.show()
     keep_pauses_short()
     if recording is not None:
-        window.open_recording(recording)
+        window.recordings.open(recording)
     if start:
         window.controller.act(Action.START)
     code = app.exec()

@@ -263,7 +263,7 @@ def idle_story(stage: Stage, partitions: int = 20, shrinks_to: float = 0.5) -> N
 def watch_recording(stage: Stage, file: Path) -> None:
     """Opens what was recorded in the window; it has the same gaps."""
     live = idle_by_cause(stage.timeline.gaps, 0, stage.session.latest_ns)
-    stage.window.open_recording(str(file))
+    stage.window.recordings.open(str(file))
     view = stage.window.recording
     assert view is not None
     stage.wait(lambda: view.feed.done and stage.window.top.pill.word == "Recording", "the recording")
@@ -274,7 +274,7 @@ def watch_recording(stage: Stage, file: Path) -> None:
         there = next((other.ns for other in recorded if other.cause == row.cause), 0)
         expect(there >= 0.9 * row.ns, f"of {row.ns} ns {row.cause} the recording has {there}")
     stage.picture("story-idle-recording")
-    stage.window.back_to_live()
+    stage.window.recordings.close()
 
 
 def room_for_one(key: Path) -> int:

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from cuzk_gui.models.columns import Array
+from cuzk_gui.models.columns import Array, zeros
 from cuzk_gui.models.groups import Group
 
 LEVEL_NS: Final = tuple(4_000_000 * 4**k for k in range(6))  # 4 ms … 4.1 s a bucket
@@ -59,8 +59,7 @@ class Levels:
 
     def __init__(self, size: int = LEVEL_BUCKETS) -> None:
         self._size = size
-        self._busy = np.zeros((len(LEVEL_NS), size, _GROUPS), dtype=np.float32)
-        self._bytes = np.zeros_like(self._busy)
+        self._busy, self._bytes = (zeros((len(LEVEL_NS), size, _GROUPS), np.float32) for _ in range(2))
         self.levels = tuple(map(Buckets, LEVEL_NS, self._busy, self._bytes))
 
     @property

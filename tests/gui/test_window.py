@@ -219,7 +219,7 @@ class TestProofs:
     def test_demo_from_submit_to_files(
         self, window: MainWindow, engine: FakeEngine, qtbot: QtBot, tmp_path: Path
     ) -> None:
-        window.prove_demo()
+        window.proofs.prove_demo()
         qtbot.waitUntil(lambda: window.detail.job_id == "job-1", timeout=WAIT_MS)
         assert window.detail.state_text == "queued, next"
         engine.set_job(replace(engine.jobs["job-1"], state=JobState.RUNNING, phase="msm", progress=0.4))
@@ -227,7 +227,7 @@ class TestProofs:
         engine.complete("job-1")
         qtbot.waitUntil(lambda: "verified in 16 ms" in window.detail.state_text, timeout=WAIT_MS)
         assert "verified in 16 ms" in window.notice.label.text()
-        window.save_into("job-1", str(tmp_path))
+        window.proofs.save_into("job-1", str(tmp_path))
         qtbot.waitUntil(lambda: (tmp_path / "public.json").exists(), timeout=WAIT_MS)
         qtbot.waitUntil(lambda: "Saved" in window.notice.label.text(), timeout=WAIT_MS)
         assert json.loads((tmp_path / "proof.json").read_text()) == {"protocol": "groth16"}
@@ -235,7 +235,7 @@ class TestProofs:
 
     def test_a_failed_job_shows_its_error_in_full(self, window: MainWindow, engine: FakeEngine, qtbot: QtBot) -> None:
         error = "proof did not verify: the witness does not satisfy the circuit, " * 4
-        window.prove_demo()
+        window.proofs.prove_demo()
         qtbot.waitUntil(lambda: "job-1" in engine.jobs, timeout=WAIT_MS)
         engine.set_job(replace(engine.jobs["job-1"], state=JobState.FAILED, error=error))
         qtbot.waitUntil(lambda: window.detail.error_text == error.strip(), timeout=WAIT_MS)
@@ -244,7 +244,7 @@ class TestProofs:
 
     def test_a_refused_submit_is_one_line(self, window: MainWindow, engine: FakeEngine, qtbot: QtBot) -> None:
         engine.submit_error = "witness.wtns: incomplete file: needs 100 bytes, the file has 3"
-        window.prove_demo()
+        window.proofs.prove_demo()
         qtbot.waitUntil(window.notice.isVisible, timeout=WAIT_MS)
         assert "incomplete file" in window.notice.label.text()
 
@@ -252,7 +252,7 @@ class TestProofs:
         engine = FakeEngine(ProcessState.STOPPED)
         window = open_window(engine)
         qtbot.waitUntil(lambda: window.top.pill.word == "Stopped", timeout=WAIT_MS)
-        window.prove()
+        window.proofs.ask()
         dialog = dialog_of(ProveDialog)
         assert isinstance(dialog, ProveDialog)
         assert dialog.submit.text() == "Start the engine and prove"
@@ -261,13 +261,13 @@ class TestProofs:
         assert engine.calls == ["start", "submit"]
 
     def test_cancel(self, window: MainWindow, engine: FakeEngine, qtbot: QtBot) -> None:
-        window.prove_demo()
+        window.proofs.prove_demo()
         qtbot.waitUntil(lambda: window.detail.job_id == "job-1", timeout=WAIT_MS)
         window.detail.cancel_asked.emit("job-1")
         qtbot.waitUntil(lambda: window.detail.state_text == "cancelled", timeout=WAIT_MS)
 
     def test_a_job_is_shown_in_the_charts(self, window: MainWindow, engine: FakeEngine, qtbot: QtBot) -> None:
-        window.prove_demo()
+        window.proofs.prove_demo()
         qtbot.waitUntil(lambda: window.detail.job_id == "job-1", timeout=WAIT_MS)
         engine.complete("job-1")
         qtbot.waitUntil(lambda: window.session.jobs.get("job-1").started_unix_ns > 0, timeout=WAIT_MS)
@@ -309,7 +309,7 @@ class TestProofs:
         qtbot.waitUntil(lambda: [c.name for c in window.controller.circuits] == ["other"], timeout=WAIT_MS)
 
     def test_dialog_has_the_demo_and_checks_files(self, window: MainWindow, tmp_path: Path) -> None:
-        window.prove()
+        window.proofs.ask()
         dialog = dialog_of(ProveDialog)
         assert isinstance(dialog, ProveDialog)
         assert dialog.key.endswith("demo/circuit.zkey")
@@ -349,7 +349,7 @@ class TestProofs:
     ) -> None:
         (tmp_path / "proof.json").write_text("mine")
         engine.jobs["job-1"] = fakes.job("job-1", state=JobState.COMPLETED)
-        window.save_into("job-1", str(tmp_path))
+        window.proofs.save_into("job-1", str(tmp_path))
         box = next(
             w for w in QApplication.topLevelWidgets() if isinstance(w, QDialog) and w.windowTitle() == "Save proof"
         )
@@ -361,7 +361,7 @@ class TestProofs:
         self, window: MainWindow, engine: FakeEngine, qtbot: QtBot, tmp_path: Path
     ) -> None:
         engine.jobs["job-1"] = fakes.job("job-1", state=JobState.COMPLETED)
-        window.save_into("job-1", str(tmp_path / "gone"))
+        window.proofs.save_into("job-1", str(tmp_path / "gone"))
         qtbot.waitUntil(lambda: "not saved" in window.notice.label.text(), timeout=WAIT_MS)
 
 
@@ -469,7 +469,7 @@ class TestClosing:
         self, window: MainWindow, engine: FakeEngine, preferences: Preferences, qtbot: QtBot
     ) -> None:
         preferences.on_close = OnClose.ASK
-        window.prove()
+        window.proofs.ask()
         window.request_quit()
         qtbot.waitUntil(lambda: not window.isVisible(), timeout=WAIT_MS)
         assert dialog_of(ProveDialog) is None
@@ -543,7 +543,7 @@ def test_times_of_phases_are_whole_in_the_narrowest_column(open_window: OpenWind
     window = open_window(engine)
     qtbot.waitUntil(lambda: window.controller.engine.appearance.prove, timeout=WAIT_MS)
     window.resize(SMALLEST)
-    window.prove_demo()
+    window.proofs.prove_demo()
     qtbot.waitUntil(lambda: window.detail.job_id == "job-1", timeout=WAIT_MS)
     engine.complete("job-1")
     qtbot.waitUntil(lambda: len(window.detail._phase_rows) > 2, timeout=WAIT_MS)
