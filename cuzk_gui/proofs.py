@@ -24,7 +24,7 @@ class Proofs(QObject):
 
     def __init__(self, parent: QWidget, controller: Controller, live: Workspace, preferences: Preferences) -> None:
         super().__init__(parent)
-        self.demo = assets.demo()
+        self.demo = None if controller.engine.elsewhere else assets.demo()  # its key is a file of this machine
         self._parent = parent
         self._controller = controller
         self._live = live
@@ -34,8 +34,9 @@ class Proofs(QObject):
 
     def ask(self, files: list[str] | None = None) -> None:
         """Opens the dialog; the last choice, else the demo, is filled in."""
-        runs = self._controller.engine.appearance.prove
-        dialog = ProveDialog(self._preferences, self.demo, runs, self._parent)
+        engine = self._controller.engine
+        key = self._used_last() if engine.elsewhere else None
+        dialog = ProveDialog(self._preferences, self.demo, engine.appearance.prove, self._parent, key_elsewhere=key)
         if self._files:
             dialog.take_files(self._files)
         elif not files:
@@ -98,10 +99,15 @@ class Proofs(QObject):
         engine = self._controller.engine
         if engine.appearance.prove:
             self._controller.submit(proof)
-        elif Action.START in engine.appearance.actions or engine.state is None:
+        elif Action.START in engine.appearance.actions or (engine.state is None and not engine.elsewhere):
             self._controller.start_and_submit(proof)
         else:
             self.said.emit(f"The engine takes no jobs now: {engine.appearance.word.lower()}", Tone.WARN)
+
+    def _used_last(self) -> str:
+        """The key of the engine's circuit that was used last."""
+        used = max(self._controller.circuits, key=lambda circuit: circuit.last_used_unix_ns, default=None)
+        return used.key_path if used else ""
 
     def _submitted(self, job_id: str) -> None:
         self._live.jobs.jobs.refresh()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from PySide6.QtCore import QSize, Qt, QTimer, Signal
@@ -19,6 +19,7 @@ from cuzk_gui.controller import Controller
 from cuzk_gui.engine import Engine
 from cuzk_gui.menu import WindowMenu
 from cuzk_gui.models.plan import chart_level
+from cuzk_gui.models.process import Action
 from cuzk_gui.models.session import Session
 from cuzk_gui.planner import Planner
 from cuzk_gui.preferences import OnClose, Preferences
@@ -26,12 +27,14 @@ from cuzk_gui.proofs import Proofs
 from cuzk_gui.recording import Opener, open_recording
 from cuzk_gui.recording_view import RecordingView, dropped_recording
 from cuzk_gui.recordings import Recordings
+from cuzk_gui.remote import Access, RemoteEngine
 from cuzk_gui.theme import Theme, ThemeChoice
 from cuzk_gui.turns import Part, Turns
 from cuzk_gui.widgets.about import open_about
 from cuzk_gui.widgets.banner import EngineBanner, Notice
 from cuzk_gui.widgets.circuits import CircuitsPanel
 from cuzk_gui.widgets.close_dialog import CloseDialog
+from cuzk_gui.widgets.connect_dialog import ConnectDialog
 from cuzk_gui.widgets.device_card import DevicePanel
 from cuzk_gui.widgets.job_detail import JobDetail
 from cuzk_gui.widgets.jobs_list import JobsList
@@ -51,20 +54,24 @@ _FRAME: Final = QSize(16, 44)  # the title bar and edges that a desktop adds
 class MainWindow(QMainWindow):
     """The window of one engine. ``close`` may ask; ``close_quietly`` does not, and leaves the engine running.
 
-    ``ended``: it has closed for good.
+    ``ended``: it has closed for good. ``engine_chosen``: the engine with this access shall be shown, None for this
+    machine's own; whoever opened the window opens another one.
     """
 
     ended = Signal()
+    engine_chosen = Signal(object)
 
     def __init__(self, engine: Engine, theme: Theme, preferences: Preferences, opener: Opener = open_recording) -> None:
         super().__init__()
         self.theme = theme
         self.preferences = preferences
         self.turns = Turns((self._take_in, self._show_new, self._show_rest), self._slow_parts)
-        self.live = Workspace(Session(), theme, preferences, has_demo=assets.demo() is not None)
+        has_demo = assets.demo() is not None and not engine.elsewhere
+        self.live = Workspace(Session(), theme, preferences, has_demo=has_demo)
         self.pages = Pages(self.live)
         self.recordings = Recordings(self.pages, self.live, self.turns, preferences, opener)
         self.controller = Controller(engine, self.live.session)
+        self._engine = engine
         self.proofs = Proofs(self, self.controller, self.live, preferences)
         self.planner = Planner(self.controller)
         self.clean_end = True
@@ -122,6 +129,7 @@ class MainWindow(QMainWindow):
             zoom=lambda factor: self.scene.view.zoom(factor),
             pan=lambda share: self.scene.view.pan(share * self.scene.view.width),
             act=self.controller.act,
+            connect=self.choose_engine,
             theme=self._choose_theme,
             closing=lambda choice: setattr(self.preferences, "on_close", choice),
             about=lambda: open_about(self, self.session.identity),
@@ -139,7 +147,7 @@ class MainWindow(QMainWindow):
         self.top.asked.connect(control.act)
         self.top.prove_asked.connect(proofs.ask)
         self.top.live_asked.connect(self.recordings.close)
-        self.banner.asked.connect(control.act)
+        self.banner.asked.connect(self._act)
         live.apply_asked.connect(control.apply_setting)
         live.devices.looked_at.connect(self.planner.look_at)
         live.circuits.register_asked.connect(proofs.register)
@@ -152,6 +160,8 @@ class MainWindow(QMainWindow):
         live.detail.prove_asked.connect(proofs.ask)
         live.log.level_chosen.connect(lambda level: setattr(self.preferences, "log_level", level))
         self.theme.changed.connect(self._restyle)
+        if control.engine.elsewhere:
+            live.circuits.set_elsewhere()
 
     @property
     def recording(self) -> RecordingView | None:
@@ -286,6 +296,25 @@ class MainWindow(QMainWindow):
     def select_device(self, device: str) -> None:
         self.shown.select_device(device)
 
+    def choose_engine(self) -> ConnectDialog:
+        """Asks which engine it shall be."""
+        access = self._engine.access if isinstance(self._engine, RemoteEngine) else None
+        dialog = ConnectDialog(self.preferences, self._attempt, access, self)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.own_asked.connect(lambda: self.engine_chosen.emit(None))
+        dialog.accepted.connect(lambda: self.engine_chosen.emit(dialog.access))
+        dialog.open()
+        return dialog
+
+    def _attempt(self, access: Access, done: Callable[[object], None], failed: Callable[[str], None]) -> None:
+        self.controller.attempt(RemoteEngine(access).identify, done, failed)
+
+    def _act(self, action: Action) -> None:
+        if action is Action.CONNECT:
+            self.choose_engine()
+        else:
+            self.controller.act(action)
+
     def show_table(self) -> TableDialog:
         dialog = TableDialog(self.charts, self.session, self)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
@@ -324,6 +353,12 @@ class MainWindow(QMainWindow):
             if state is not None:
                 splitter.restoreState(state)
 
+    def remember_layout(self) -> None:
+        self.preferences.set_state("geometry", self.saveGeometry())
+        for name, splitter in self.live.splitters():
+            self.preferences.set_state(name, splitter.saveState())
+        self.preferences.save()
+
     def request_quit(self) -> None:
         """From a signal handler: closes at the next frame, without a question."""
         self._quit_requested = True
@@ -339,7 +374,12 @@ class MainWindow(QMainWindow):
             event.accept()
             return
         event.ignore()
-        runs = self.controller.engine.state in (ProcessState.READY, ProcessState.DRAINING, ProcessState.STARTING)
+        engine = self.controller.engine
+        runs = not engine.elsewhere and engine.state in (
+            ProcessState.READY,
+            ProcessState.DRAINING,
+            ProcessState.STARTING,
+        )
         choice = self.preferences.on_close
         if not runs or choice is not OnClose.ASK:
             self._finish(choice if runs else OnClose.KEEP)
@@ -361,10 +401,7 @@ class MainWindow(QMainWindow):
             return
         self._closing = True
         self._timer.stop()
-        self.preferences.set_state("geometry", self.saveGeometry())
-        for name, splitter in self.live.splitters():
-            self.preferences.set_state(name, splitter.saveState())
-        self.preferences.save()
+        self.remember_layout()
         self.hide()
         if choice is OnClose.STOP:
             self.controller.shut_down_engine(0.6)

@@ -43,6 +43,10 @@ class CircuitsPanel(QWidget):
         self._marked = ""
         self.show_circuits([])
 
+    def set_elsewhere(self) -> None:
+        """Keys are files of another machine: there is none to be chosen here."""
+        self._register.hide()
+
     def set_live(self, live: bool) -> None:
         self._register.setEnabled(live)
 

@@ -255,6 +255,10 @@ class FakeConnection:
     def submit(self, *, key_path: str | Path = "", witness_path: str | Path, label: str = "") -> JobInfo:
         return self.engine.submit(str(key_path), str(witness_path), label)
 
+    def submit_stream(self, data: Iterable[bytes], *, key_path: str | Path = "", label: str = "") -> JobInfo:
+        self.engine.sent = b"".join(data)
+        return self.engine.submit(str(key_path), "", label)
+
     def jobs(self, limit: int = 0) -> list[JobInfo]:
         return list(self.engine.jobs.values())
 
@@ -278,8 +282,10 @@ class FakeConnection:
 class FakeEngine:
     """An engine of the window. ``hang`` makes its calls wait until ``release``."""
 
-    def __init__(self, state: ProcessState = ProcessState.STOPPED) -> None:
+    def __init__(self, state: ProcessState = ProcessState.STOPPED, elsewhere: str = "") -> None:
         self.state = state
+        self.elsewhere = elsewhere
+        self.sent = b""  # the witness that came over the connection
         self.calls: list[str] = []
         self.changes: list[SettingChange] = []
         self.settings = settings()
