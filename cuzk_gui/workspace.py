@@ -257,7 +257,8 @@ class Workspace(QWidget):
             stretch, between = "shown stretch", shown_stretch(session, self.scene.start_ns, self.scene.end_ns)
             if session.recorded and between == (session.origin_ns, session.latest_ns):
                 stretch = "whole recording"
-        self.idle.show_load(load(session, timeline, *between), self.scene.device, self.scene.cause, stretch)
+        which = self.scene.device if len(session.described) > 1 else ""
+        self.idle.show_load(load(session, timeline, *between), which, self.scene.cause, stretch)
 
     def _show_findings(self) -> None:
         session = self.session

@@ -36,6 +36,8 @@ class ChartStack(QWidget):
         self.follow.setToolTip("Show the present again and stay there (F)")
         self.follow.clicked.connect(scene.view.follow)
         self.lanes.header.addWidget(self.follow)
+        self.follow.ensurePolished()
+        self.lanes.header.addStrut(self.follow.sizeHint().height())  # nothing moves when it comes and goes
         layout = self.lanes.layout()
         assert layout is not None
         layout.addWidget(self.overview)

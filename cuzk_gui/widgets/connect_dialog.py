@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QPointF, Qt, Signal
+from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import (
     QComboBox,
     QDialog,
@@ -21,7 +22,7 @@ from PySide6.QtWidgets import (
 from cuzk_gui.models import words
 from cuzk_gui.preferences import Preferences
 from cuzk_gui.remote import Access, problem
-from cuzk_gui.widgets.controls import label
+from cuzk_gui.widgets.controls import grow, label
 
 Attempt = Callable[[Access, Callable[[object], None], Callable[[str], None]], None]
 _NOTE = (
@@ -129,7 +130,7 @@ class ConnectDialog(QDialog):
         return buttons
 
     def _addresses(self, known: list[str]) -> QComboBox:
-        box = QComboBox()
+        box = _Addresses()
         box.setEditable(True)
         box.setInsertPolicy(QComboBox.InsertPolicy.NoInsert)
         box.addItems([words.plain(address, 200) for address in known])
@@ -208,3 +209,20 @@ class ConnectDialog(QDialog):
     def _say(self, text: str) -> None:
         self._problem.setText(text[:1].upper() + text[1:])
         self._problem.setVisible(bool(text))
+        grow(self)
+
+
+class _Addresses(QComboBox):
+    """Its arrow in the window's style: the platform's has a frame of its own colours."""
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        line = self.lineEdit()
+        if line is None or not self.count():
+            return
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(line.palette().text())
+        x, y = self.width() - 15.0, self.height() / 2 - 2
+        painter.drawPolygon([QPointF(x, y), QPointF(x + 8, y), QPointF(x + 4, y + 4.5)])

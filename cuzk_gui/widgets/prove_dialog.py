@@ -19,7 +19,7 @@ from PySide6.QtWidgets import (
 from cuzk_gui.assets import Demo
 from cuzk_gui.models import words
 from cuzk_gui.preferences import Preferences
-from cuzk_gui.widgets.controls import label
+from cuzk_gui.widgets.controls import grow, label
 
 KEY_SUFFIX, WITNESS_SUFFIX = ".zkey", ".wtns"
 
@@ -169,6 +169,7 @@ class ProveDialog(QDialog):
     def _say(self, text: str) -> None:
         self._problem.setText(text)
         self._problem.show()
+        grow(self)
 
 
 def dropped_files(data: object) -> list[str]:

@@ -100,7 +100,7 @@ class TestStates:
         qtbot.waitUntil(lambda: window.devices.cards["cpu"]._state.text() == "restarting", timeout=WAIT_MS)
         window.top.buttons[Action.STOP].click()
         qtbot.waitUntil(lambda: window.top.pill.word == "Stopped", timeout=WAIT_MS)
-        assert window.devices.cards["cpu"]._state.isHidden()
+        qtbot.waitUntil(window.devices.cards["cpu"]._state.isHidden, timeout=WAIT_MS)
         qtbot.waitUntil(lambda: window.live.idle.isHidden(), timeout=WAIT_MS)
 
     def test_another_build_is_said_with_a_restart(
