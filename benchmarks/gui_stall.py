@@ -42,8 +42,8 @@ from cuzk_gui.main import keep_pauses_short
 from cuzk_gui.preferences import Preferences
 from cuzk_gui.theme import Theme, ThemeChoice
 from cuzk_gui.window import MainWindow
-from tests.gui import fakes
-from tests.gui.fakes import FakeEngine, Prover
+from tests.gui.fakes import FakeEngine
+from tests.gui.prover import Prover, proof_events
 
 _WARM_UP_S = 2.0
 _OPEN_S = 120.0
@@ -212,7 +212,7 @@ def write_recording(path: Path, spans: int) -> None:
         written = number = 0
         while written < spans:
             at = begin + number * length // 2
-            events = fakes.proof_events(at, length, number % 2, f"job-{number}", "cuda:0", scale=40)
+            events = proof_events(at, length, number % 2, f"job-{number}", "cuda:0", scale=40)
             events.samples.append(Sample(at, "cuda:0", memory_used=60 << 30, memory_other=1 << 30, utilisation=0.9))
             written += len(events.spans)
             number += 1
