@@ -116,17 +116,21 @@ class Stage:
         now = self.session.latest_ns
         self.wait(lambda: self.session.latest_ns >= now + _SETTLE_NS, "telemetry")
 
-    def prove(self, partitions: int, label: str) -> Proved:
-        """One job, handed in, ended, and known to the window."""
-        start = self.session.latest_ns
+    def hand_in(self, partitions: int, label: str) -> str:
+        """A job's id."""
         circuit = self._circuit
         more = [circuit.witness] * (partitions - 1)
         name = self._client.register_circuit(circuit.key, circuit.name).id
-        job = self._client.submit(circuit_id=name, witness_path=circuit.witness, more_witnesses=more, label=label)
-        self.wait(lambda: (known := self.session.jobs.get(job.id)) is not None and known.state.ended, f"job {label!r}")
+        return self._client.submit(circuit_id=name, witness_path=circuit.witness, more_witnesses=more, label=label).id
+
+    def prove(self, partitions: int, label: str) -> Proved:
+        """One job, handed in, ended, and known to the window."""
+        start = self.session.latest_ns
+        job = self.hand_in(partitions, label)
+        self.wait(lambda: (known := self.session.jobs.get(job)) is not None and known.state.ended, f"job {label!r}")
         self.settle()
-        self.window.live.jobs.select(job.id)
-        ended = self.session.jobs.get(job.id)
+        self.window.live.jobs.select(job)
+        ended = self.session.jobs.get(job)
         assert ended is not None
         kernels = self.timeline.tracks[Lane.COMPUTE.value].rows
         inside = kernels["start"] >= start

@@ -84,7 +84,7 @@ class CircuitsPanel(QWidget):
         domain = circuit.domain_size
         shape = f"2^{domain.bit_length() - 1}" if domain > 0 and domain & (domain - 1) == 0 else f"{domain:,}"
         facts = ElidedLabel(
-            f"{words.curve(circuit.curve)} · domain {shape} · {words.count(circuit.n_public, 'public signal')} · "
+            f"{words.curve(circuit.curve)} · domain {shape} · {circuit.n_public:,} public · "
             f"{words.size(circuit.key_bytes)}"
         )
         facts.setProperty("role", "faint")
