@@ -83,9 +83,11 @@ class Workspace(QWidget):
         for splitter in (self.centre, self.columns, self.left):
             splitter.setChildrenCollapsible(False)
         yield "frame"
-        self.charts = ChartStack(self.scene)
+        self.charts = ChartStack(self.scene, whole=False)
         self.centre.addWidget(self.charts)
         self.centre.setStretchFactor(0, 5)
+        while self.charts.build():
+            yield "chart"
         yield "charts"
         self._add_devices()
         yield "devices"
@@ -167,7 +169,7 @@ class Workspace(QWidget):
 
     def parts(self) -> tuple[QWidget, ...]:
         """Which cover it and can be painted one by one."""
-        return self.charts, self._panel, self.side, self.log
+        return *self.charts.charts, self._panel, self.side, self.log
 
     def hide_circuits(self) -> None:
         """Of a recording, which holds none."""

@@ -18,6 +18,7 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from PySide6.QtWidgets import QApplication
+from stories import Stage
 
 from cuzk_engine.client import JobState
 from cuzk_gui.controller import Proof
@@ -26,7 +27,6 @@ from cuzk_gui.remote import Access
 from cuzk_gui.theme import Theme, ThemeChoice
 from cuzk_gui.widgets.prove_dialog import ProveDialog
 from tests.support.stories import Circuit, StoryError, expect
-from tools.stories import Stage
 
 PROFILE: Final = "porep:2^13"
 JOBS: Final = 3

@@ -67,7 +67,10 @@ def engine() -> FakeEngine:
 def window(open_window: OpenWindow, engine: FakeEngine, qtbot: QtBot) -> MainWindow:
     """A window whose stream is up."""
     opened = open_window(engine)
-    qtbot.waitUntil(lambda: opened.session.identity is not None and bool(opened.devices.rows), timeout=WAIT_MS)
+    qtbot.waitUntil(
+        lambda: opened.session.identity is not None and bool(opened.devices.rows) and opened.devices.whole,
+        timeout=WAIT_MS,
+    )
     return opened
 
 

@@ -47,7 +47,10 @@ def engine() -> FakeEngine:
 def window(open_window: OpenWindow, engine: FakeEngine, qtbot: QtBot) -> MainWindow:
     """With the story of a minute: a finding, and an incident with its picture."""
     opened = open_window(engine)
-    qtbot.waitUntil(lambda: opened.session.identity is not None and bool(opened.devices.rows), timeout=WAIT_MS)
+    qtbot.waitUntil(
+        lambda: opened.session.identity is not None and bool(opened.devices.rows) and opened.devices.whole,
+        timeout=WAIT_MS,
+    )
     now = time.monotonic_ns()
     events, jobs = stories.minute(now)
     engine.push(fakes.update(now, events, jobs=jobs))
@@ -184,7 +187,7 @@ class TestPanel:
 
     def test_nothing_found_is_said(self, open_window: OpenWindow, qtbot: QtBot) -> None:
         window = open_window(FakeEngine(ProcessState.READY))
-        qtbot.waitUntil(lambda: bool(window.devices.rows), timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: bool(window.devices.rows) and window.devices.whole, timeout=WAIT_MS)
         qtbot.waitUntil(lambda: "Nothing to improve" in window.live.findings._empty.text(), timeout=WAIT_MS)
 
 

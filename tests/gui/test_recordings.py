@@ -39,7 +39,10 @@ def engine() -> FakeEngine:
 @pytest.fixture
 def window(open_window: OpenWindow, engine: FakeEngine, qtbot: QtBot) -> MainWindow:
     opened = open_window(engine)
-    qtbot.waitUntil(lambda: opened.session.identity is not None and bool(opened.devices.rows), timeout=WAIT_MS)
+    qtbot.waitUntil(
+        lambda: opened.session.identity is not None and bool(opened.devices.rows) and opened.devices.whole,
+        timeout=WAIT_MS,
+    )
     return opened
 
 
@@ -74,7 +77,7 @@ class TestShown:
     def test_nothing_can_be_changed(self, window: MainWindow, engine: FakeEngine, qtbot: QtBot) -> None:
         show(window, FakeRecording(), qtbot)
         shown = window.shown
-        qtbot.waitUntil(lambda: bool(shown.devices.rows), timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: bool(shown.devices.rows) and shown.devices.whole, timeout=WAIT_MS)
         for row in shown.devices.rows.values():
             assert not row.control.isEnabled()
             assert "recording" in row.control.toolTip()

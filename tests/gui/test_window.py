@@ -300,7 +300,7 @@ def test_times_of_phases_are_whole_in_the_narrowest_column(open_window: OpenWind
 
 def test_nothing_is_cut_off_in_the_smallest_window(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window(FakeEngine(ProcessState.READY))
-    qtbot.waitUntil(lambda: bool(window.devices.rows), timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: bool(window.devices.rows) and window.devices.whole, timeout=WAIT_MS)
     window.resize(SMALLEST)
     live = window.live
     qtbot.waitUntil(lambda: window.size() == SMALLEST, timeout=WAIT_MS)
