@@ -42,8 +42,8 @@ from cuzk_gui.main import keep_pauses_short
 from cuzk_gui.preferences import Preferences
 from cuzk_gui.theme import Theme, ThemeChoice
 from cuzk_gui.window import MainWindow
-from tests.gui import fakes
-from tests.gui.fakes import FakeEngine, Prover
+from tests.gui.fakes import FakeEngine
+from tests.gui.prover import Prover, proof_events
 
 _WARM_UP_S = 2.0
 _OPEN_S = 120.0
@@ -147,7 +147,7 @@ def _stream(window: MainWindow, heart: Heart, arguments: argparse.Namespace) -> 
 
         def hand_in() -> None:
             if window.controller.engine.appearance.prove and not window.session.jobs.active:
-                window.prove_demo()
+                window.proofs.prove_demo()
 
         again.timeout.connect(hand_in)
         again.start(100)
@@ -176,7 +176,7 @@ def _open(window: MainWindow, heart: Heart, file: Path) -> dict[str, object]:
     """Opens a recording, reads it to its end, looks at parts of it and goes back to the engine."""
     heart.begin()
     begin = time.monotonic()
-    window.open_recording(str(file))
+    window.recordings.open(str(file))
     opened = window.recording
     assert opened is not None
     _run_until(lambda: opened.is_ready)
@@ -189,7 +189,7 @@ def _open(window: MainWindow, heart: Heart, file: Path) -> dict[str, object]:
         window.scene.view.pan(window.scene.view.width * 0.1)
         _run_for(0.04)
     rows = {lane: len(track.rows) for lane, track in window.session.devices["cuda:0"].tracks.items()}
-    window.back_to_live()
+    window.recordings.close()
     _run_for(0.5)
     beats = heart.report()
     return {
@@ -212,7 +212,7 @@ def write_recording(path: Path, spans: int) -> None:
         written = number = 0
         while written < spans:
             at = begin + number * length // 2
-            events = fakes.proof_events(at, length, number % 2, f"job-{number}", "cuda:0", scale=40)
+            events = proof_events(at, length, number % 2, f"job-{number}", "cuda:0", scale=40)
             events.samples.append(Sample(at, "cuda:0", memory_used=60 << 30, memory_other=1 << 30, utilisation=0.9))
             written += len(events.spans)
             number += 1

@@ -1,7 +1,6 @@
 """TLS and a token, for addresses beyond this machine."""
 
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,9 +12,8 @@ from cuzk_engine.client.address import parse_address
 from cuzk_engine.client.connecting import connect
 from cuzk_engine.daemon.access import access_for
 from cuzk_engine.errors import SettingError
+from tests.support.certificates import TOKEN, make_certificate, tls
 from tests.support.daemons import running
-
-TOKEN = "a token of some length"
 
 
 @pytest.fixture(scope="module")
@@ -30,31 +28,6 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def certificate_of(certificate: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Makes a folder as ``certificate``'s, for other names."""
     return lambda names: make_certificate(tmp_path_factory.mktemp("tls"), names)
-
-
-def make_certificate(folder: Path, alternatives: str) -> Path:
-    names = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
-    extra = ["-subj", "/CN=localhost", "-addext", f"subjectAltName={alternatives}"]
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:P-256",
-        "-nodes",
-        "-days",
-        "2",
-    ]
-    subprocess.run([*command, *names, *extra], check=True, capture_output=True)
-    (folder / "token").write_text(TOKEN + "\n")
-    (folder / "token").chmod(0o600)
-    return folder
-
-
-def tls(folder: Path) -> str:
-    return f'tls_cert = "{folder}/cert.pem"\ntls_key = "{folder}/key.pem"\ntoken_file = "{folder}/token"\n'
 
 
 def test_only_with_certificate_and_token(cuzk_home: Path, certificate: Path) -> None:
