@@ -8,8 +8,9 @@ opened, read to its end, scrolled through and closed; 0 leaves that out.
 
 A timer of 5 ms notes the gaps between its own ticks: the largest one is the longest stall. ``longest_work_ms`` is the
 most processor time that the window's thread took between two ticks: what the stall would be on a machine with nothing
-else to do. ``work_in_the_longest_stall_ms`` tells whose fault that one was. Prints one JSON object; the exit code is 0
-when no stall was longer than 50 ms.
+else to do. ``work_in_the_longest_stall_ms`` tells whose fault that one was. ``longest_without_queue_ms`` is the longest
+gap less what the thread waited for a processor core in it, which is other programs' doing: work, and waits for the
+interpreter's lock. Prints one JSON object; the exit code is 0 when no stall was longer than 50 ms.
 """
 
 from __future__ import annotations
@@ -57,6 +58,9 @@ class Heart:
     def __init__(self) -> None:
         self._gaps: list[float] = []
         self._work: list[float] = []
+        self._queued: list[float] = []
+        self._scheduler = open("/proc/thread-self/schedstat", "rb", buffering=0)  # noqa: SIM115 - closed by stop
+        self._waited = self._queue_ns()
         self._clock = QElapsedTimer()
         self._worked = time.thread_time()
         self._timer = QTimer()
@@ -69,25 +73,35 @@ class Heart:
         now = time.thread_time()
         self._gaps.append(self._clock.nsecsElapsed() / 1e6)
         self._work.append((now - self._worked) * 1e3)
+        waited = self._queue_ns()
+        self._queued.append((waited - self._waited) / 1e6)
         self._clock.restart()
-        self._worked = time.thread_time()
+        self._worked, self._waited = time.thread_time(), waited
+
+    def _queue_ns(self) -> int:
+        """How long this thread has been ready to run without a core."""
+        self._scheduler.seek(0)
+        return int(self._scheduler.read().split()[1])
 
     def begin(self) -> None:
         self._gaps.clear()
         self._work.clear()
+        self._queued.clear()
 
     def report(self) -> dict[str, float]:
-        gaps, work = np.array(self._gaps), np.array(self._work)
+        gaps, work, queued = np.array(self._gaps), np.array(self._work), np.array(self._queued)
         return {
             "longest_stall_ms": round(float(gaps.max()), 1),
             "work_in_the_longest_stall_ms": round(float(work[gaps.argmax()]), 1),
             "longest_work_ms": round(float(work.max()), 1),
+            "longest_without_queue_ms": round(float((gaps - queued).max()), 1),
             "p99_gap_ms": round(float(np.percentile(gaps, 99)), 1),
             "p99_work_ms": round(float(np.percentile(work, 99)), 1),
         }
 
     def stop(self) -> None:
         self._timer.stop()
+        self._scheduler.close()
 
 
 @contextlib.contextmanager

@@ -66,7 +66,7 @@ class Preferences:
 
     @property
     def engines(self) -> list[Access]:
-        """Engines at an address that were reached, the last one first."""
+        """Engines at an address that were asked for, the last one first."""
         try:
             rows = json.loads(self._text("engines") or "[]")
             found = [Access(*row) for row in rows]

@@ -228,6 +228,8 @@ def _follow(client: EngineClient, job: JobInfo, args: argparse.Namespace) -> int
         raise DaemonError(f"{error}; job {job.id} was accepted and goes on when the engine is there again") from error
     finally:
         line.clear()
+    if not job.state.ended:
+        raise DaemonError(f"the engine ended; job {job.id} was accepted and goes on when it is there again")
     if args.json:
         say_json(asdict(job))
     else:
