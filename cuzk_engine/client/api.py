@@ -44,7 +44,8 @@ T = TypeVar("T")
 class EngineClient:
     """A connection to the engine at ``address``; made without waiting, so a wrong address shows at the first call.
 
-    ``certificate`` (PEM) turns TLS on, ``token`` is sent with every call: a remote engine asks for both.
+    ``certificate`` (PEM) turns TLS on, ``token`` is sent with every call: a remote engine asks for both. Raises
+    DaemonError for what cannot be one.
     """
 
     def __init__(
@@ -53,9 +54,11 @@ class EngineClient:
         import grpc
         from grpc_health.v1 import health_pb2_grpc
 
+        from cuzk_engine.client.tls import check_access, name_to_verify
         from cuzk_engine.proto import engine_v1_pb2_grpc as rpc
 
         parsed = parse_address(address)
+        check_access(certificate, token)
         self._address: Final[Address] = parsed
         self._metadata: Final = (("authorization", f"Bearer {token}"),) if token else ()
         options = [
@@ -68,7 +71,7 @@ class EngineClient:
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.enable_http_proxy", 0),
         ]
-        name = _name_to_verify(certificate, parsed) if certificate else None
+        name = name_to_verify(certificate, parsed.dialled) if certificate else None
         if name is not None:
             options.append(("grpc.ssl_target_name_override", name))  # type: ignore[arg-type]
         if parsed.path:
@@ -369,12 +372,6 @@ def _explained(error: grpc.RpcError, address: Address) -> CuzkError:
     if code is grpc.StatusCode.UNKNOWN:
         return DaemonError(f"the engine at {address} failed: {details}")
     return CuzkError(details)
-
-
-def _name_to_verify(certificate: bytes, address: Address) -> str | None:
-    from cuzk_engine.client.tls import name_to_verify
-
-    return name_to_verify(certificate, address.dialled)
 
 
 def _speaks_tls(address: Address) -> bool:
