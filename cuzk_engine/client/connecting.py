@@ -44,18 +44,18 @@ def settings_of(config: str | Path | None) -> configuration.Settings:
 
 
 def own_client(target: Address, settings: configuration.Settings) -> EngineClient:
-    """With the certificate and the token of the configuration, where TLS is set up."""
+    """With the certificate and the token of the configuration, where TLS is set up; on a socket with the token."""
     certificate, token = (os.path.expanduser(settings.text(f"daemon.{key}")) for key in ("tls_cert", "token_file"))
-    if target.path or not certificate:
+    if not (token if target.path else certificate):
         return EngineClient(str(target))
-    return _secure(target, Path(certificate), Path(token) if token else None)
+    return _secure(target, None if target.path else Path(certificate), Path(token) if token else None)
 
 
-def _secure(target: Address, certificate: Path, token: Path | None) -> EngineClient:
+def _secure(target: Address, certificate: Path | None, token: Path | None) -> EngineClient:
     try:
         return EngineClient(
             str(target),
-            certificate=certificate.read_bytes(),
+            certificate=certificate.read_bytes() if certificate else None,
             token=token.read_text(encoding="utf-8").strip() if token else None,
         )
     except (OSError, UnicodeDecodeError) as error:
