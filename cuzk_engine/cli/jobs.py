@@ -247,6 +247,8 @@ def _phase(job: JobInfo) -> str:
 
 
 def _numbered(path: Path, number: int) -> Path:
+    if path.name in ("", ".."):  # a folder, which is refused as such
+        return path
     return path.with_name(f"{path.stem}_{number}{path.suffix}")
 
 

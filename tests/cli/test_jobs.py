@@ -310,6 +310,14 @@ def test_outputs_that_cannot_be_written_are_told_before_anything_is(
     assert not list(tmp_path.glob("*.json"))
 
 
+@pytest.mark.parametrize("name", ["", ".", "..", "/"])
+def test_a_folder_has_no_numbered_files(jobs: Cuzk, client: EngineClient, witnesses: Witnesses, name: str) -> None:
+    job = submitted(jobs, witnesses.key, witnesses(), witnesses())
+    finished(client, client.job(job))
+    result = jobs("fetch", job, name, "s.json")
+    assert (result.code, result.out, result.error) == (1, "", f"{name or '.'}: cannot be written: is a folder")
+
+
 def test_no_engine_and_its_own_engine(cuzk: Cuzk, cuzk_home: Path) -> None:
     nobody = cuzk("jobs", "--daemon", f"unix://{cuzk_home}/none.sock")
     assert (nobody.code, nobody.out) == (1, "")
