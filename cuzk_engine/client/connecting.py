@@ -9,7 +9,7 @@ from cuzk_engine import config as configuration
 from cuzk_engine.client.address import Address, parse_address
 from cuzk_engine.client.api import EngineClient
 from cuzk_engine.client.instance import read_lock
-from cuzk_engine.errors import DaemonError, SettingError
+from cuzk_engine.errors import CuzkError, DaemonError, SettingError
 
 
 def connect(address: str = "", *, certificate: Path | None = None, token: Path | None = None) -> EngineClient:
@@ -26,11 +26,23 @@ def connect(address: str = "", *, certificate: Path | None = None, token: Path |
         if not address:
             raise
         settings = configuration.Settings()
-    own = parse_address(known.address if known else settings.text("daemon.listen"))
+    own = parse_address(known.address) if known else _configured(settings, is_needed=not address)
     target = parse_address(address) if address else own
+    assert target is not None
     if certificate is not None:
         return _secure(target, certificate, token)
-    return own_client(target, settings) if _is_same(target, own) else EngineClient(str(target))
+    is_own = own is not None and _is_same(target, own)
+    return own_client(target, settings) if is_own else EngineClient(str(target))
+
+
+def _configured(settings: configuration.Settings, *, is_needed: bool) -> Address | None:
+    """Where this user's own engine would be."""
+    try:
+        return parse_address(settings.text("daemon.listen"))
+    except CuzkError as error:
+        if is_needed:
+            raise SettingError(f"daemon.listen: {error}") from error
+        return None
 
 
 def settings_of(config: str | Path | None) -> configuration.Settings:
