@@ -95,7 +95,9 @@ class Supervisor:
             changed=self._job_changed,
             settle=self._job_settled,
         )
-        self.incidents = Incidents(paths.data_dir() / "incidents")
+        data = paths.data_dir()
+        self._home = str(data)
+        self.incidents = Incidents(data / "incidents")
         self._names = DeviceNames.of_machine()
         self.devices = [
             DeviceHandle(name, self._device_options, self, self.pipeline_texts, self._workers_of)
@@ -201,7 +203,7 @@ class Supervisor:
             address=self.address,
             devices=tuple(device.description() for device in self.devices),
             started_by=self.birth.started_by,
-            home=str(paths.data_dir()),
+            home=self._home,
             log_path=str(self._log.path),
             jobs_running=self.jobs.running,
             jobs_queued=self.jobs.queued,
