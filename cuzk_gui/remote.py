@@ -67,8 +67,9 @@ def _problem_of_token(file: str) -> str:
         return f"token file {file} holds no text; {wanted}"
     except OSError as error:
         return f"token file {file} cannot be read: {(error.strerror or str(error)).lower()}; {wanted}"
-    if len(token) < SHORTEST_TOKEN or not token.isprintable():
-        return f"token file {file} holds no token: expected one line of at least {SHORTEST_TOKEN} characters; {wanted}"
+    if len(token) < SHORTEST_TOKEN or not (token.isascii() and token.isprintable()):
+        expected = f"one line of at least {SHORTEST_TOKEN} ASCII characters"
+        return f"token file {file} holds no token: expected {expected}; {wanted}"
     return ""
 
 

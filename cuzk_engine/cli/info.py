@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cuzk_engine.cli import configured
 from cuzk_engine.cli.console import say, say_json
+from cuzk_engine.errors import SettingError
 
 if TYPE_CHECKING:
     from cuzk_engine.client.recording import Recording
@@ -40,16 +41,21 @@ def run(args: argparse.Namespace) -> int:
     if _is_recording(args.file):
         return _show_recording(args)
     description = describe(args.file)
-    memory = None
+    memory, unknown = None, ""
     if description.kind in (FileKind.ZKEY, FileKind.PARAMS):
         settings = configured.load(args)
-        with configured.open_as_engine(settings) as opened:
-            wanted = configured.pipeline_settings(settings)
-            memory = estimate(args.file, opened.device, wanted, bellperson=description.kind is FileKind.PARAMS)
+        wanted = configured.pipeline_settings(settings)
+        try:
+            opened = configured.open_as_engine(settings)
+        except SettingError as error:  # of another machine's devices; what the file holds can be said all the same
+            unknown = str(error)
+        else:
+            with opened:
+                memory = estimate(args.file, opened.device, wanted, bellperson=description.kind is FileKind.PARAMS)
     if args.json:
         say_json({"path": description.path, **description.fields, **({"memory": memory} if memory else {})})
     else:
-        say("\n".join(_lines(description, memory)))
+        say("\n".join(_lines(description, memory, unknown)))
     return 1 if description.kind is FileKind.UNKNOWN else 0
 
 
@@ -130,7 +136,7 @@ def estimate(
     }
 
 
-def _lines(description: FileDescription, memory: dict[str, Any] | None) -> list[str]:
+def _lines(description: FileDescription, memory: dict[str, Any] | None, unknown: str) -> list[str]:
     from cuzk_engine.units import format_size
 
     rows: list[tuple[str, str]] = []
@@ -150,6 +156,8 @@ def _lines(description: FileDescription, memory: dict[str, Any] | None) -> list[
         host = f"{format_size(memory['host_vectors'])} of vectors, {format_size(memory['mapped_key'])} of mapped key"
         rows.append(("beside it on the host", host))
         rows.append(("", f"{room} into {format_size(memory['host_capacity'])} of the host's memory"))
+    if unknown:
+        rows.append(("memory of a proof", f"not known: {unknown}"))
     width = max(len(name) for name, _ in rows)
     lines = [description.path, *(f"  {name:<{width}}  {value}" for name, value in rows)]
     if sections:

@@ -167,6 +167,7 @@ def _cancel(client: EngineClient, args: argparse.Namespace) -> int:
 
 def _fetch(client: EngineClient, args: argparse.Namespace) -> int:
     from cuzk_engine.cli import outputs
+    from cuzk_engine.cli.signals import held_back
     from cuzk_engine.formats.atomic import write_all_atomically
 
     job = find(client, args.id)
@@ -178,11 +179,12 @@ def _fetch(client: EngineClient, args: argparse.Namespace) -> int:
         outputs.check_pair(proof, public)
     result = client.fetch(job.id)
     texts = result.partitions if job.partitions > 1 else ((result.proof_json, result.public_json),)
-    if len(pairs) == 1:
-        outputs.write_pair(args.proof, result.proof_json, args.public, result.public_json)
-    else:
-        files = [path for pair in pairs for path in pair]
-        write_all_atomically(dict(zip(files, [text for pair in texts for text in pair], strict=True)))
+    with held_back():  # an interruption leaves all of the files or none
+        if len(pairs) == 1:
+            outputs.write_pair(args.proof, result.proof_json, args.public, result.public_json)
+        else:
+            files = [path for pair in pairs for path in pair]
+            write_all_atomically(dict(zip(files, [text for pair in texts for text in pair], strict=True)))
     if args.json:
         files_of = [{"proof": str(proof), "public": str(public)} for proof, public in pairs]
         say_json({"job": job.id, "curve": result.curve, "files": files_of})
@@ -198,6 +200,8 @@ def _fetch(client: EngineClient, args: argparse.Namespace) -> int:
 
 def find(client: EngineClient, text: str) -> JobInfo:
     """The job with that id, or request id, or the only one whose id begins so. Raises CuzkError."""
+    if not text:  # as a script gives it that lost an id; jobs without a request's have that
+        raise UsageError("the id of the job is empty")
     if len(text) >= 36:  # a whole id
         try:
             return client.job(text)
@@ -245,16 +249,17 @@ def _phase(job: JobInfo) -> str:
 
 
 def _numbered(path: Path, number: int) -> Path:
+    if path.name in ("", ".."):  # a folder, which is refused as such
+        return path
     return path.with_name(f"{path.stem}_{number}{path.suffix}")
 
 
 def _send(client: EngineClient, path: Path, given: dict[str, Any]) -> JobInfo:
     try:
-        file = path.open("rb")
+        with path.open("rb") as file:
+            return client.submit_stream(iter(lambda: file.read(_CHUNK), b""), **given)
     except OSError as error:
         raise CuzkError(f"{path}: {(error.strerror or str(error)).lower()}") from error
-    with file:
-        return client.submit_stream(iter(lambda: file.read(_CHUNK), b""), **given)
 
 
 def _limit(text: str) -> int:

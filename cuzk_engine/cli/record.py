@@ -51,8 +51,11 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     from cuzk_engine.cli.signals import terminable
+    from cuzk_engine.daemon import footprint
     from cuzk_engine.recording.writer import RecordingWriter
 
+    footprint.configure_malloc(footprint.SUPERVISOR)  # a recording may last for days, and does the same with batches
+    footprint.keep_no_freed_arrays()
     history, limit = _duration("--history", args.history), _size("--limit", args.limit)
     with terminable(), connect(args) as client:
         client.identify()  # says in one line when nobody answers, before a file is made

@@ -37,7 +37,7 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
     change.add_argument(
         "change", metavar="NAME=VALUE", nargs="+", help="as in workers=2 prestage=off, or pipeline.prestage=off"
     )
-    change.add_argument("--device", metavar="D", default="", help="for one device only; workers have such a value")
+    change.add_argument("--device", metavar="D", help="for one device only; workers have such a value")
     return parser
 
 
@@ -64,9 +64,11 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _set(args: argparse.Namespace) -> int:
+    if args.device == "":  # as a script gives it that lost the name; "" would be all of them
+        raise UsageError("--device: the name of the device is empty")
     with connect(args) as client:
         before = client.settings()
-        changes = [_change(text, args.device, before) for text in args.change]
+        changes = [_change(text, args.device or "", before) for text in args.change]
         after = client.apply_settings(changes)
     keys = {change.key for change in changes}
     was = {(item.key, item.device): item.value for item in before}

@@ -82,7 +82,9 @@ class Supervisor:
         self.dispatcher = self.jobs.dispatcher
         self.devices = Devices(settings, DeviceNames.of_machine(), self)
         self.live_settings = LiveSettings(settings, self.devices, self.dispatcher, daemon_log)
-        self.incidents = Incidents(paths.data_dir() / "incidents")
+        data = paths.data_dir()
+        self._home = str(data)
+        self.incidents = Incidents(data / "incidents")
         self._log = daemon_log
         self._plans = LivePlans(self.pipeline_texts)
         self._sampling = Sampling(self.devices, self.hub.memory)
@@ -180,7 +182,7 @@ class Supervisor:
             address=self.address,
             devices=tuple(device.description() for device in self.devices),
             started_by=self.birth.started_by,
-            home=str(paths.data_dir()),
+            home=self._home,
             log_path=str(self._log.path),
             jobs_running=self.jobs.running,
             jobs_queued=self.jobs.queued,

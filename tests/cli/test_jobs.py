@@ -190,6 +190,74 @@ def test_the_list_is_cut_for_people_only(jobs: Cuzk, client: EngineClient, witne
     assert len(json.loads(jobs("list", "--json", "--limit", "1").out)["jobs"]) == 1
 
 
+NO_TEXT = os.fsdecode(b"a\xff")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("submit", "KEY", "WITNESS", "--label", NO_TEXT),
+        ("submit", "KEY", "WITNESS", "--request-id", NO_TEXT),
+        ("submit", "KEY", "WITNESS", "--device", NO_TEXT),
+        ("submit", "KEY", "WITNESS", "--label", NO_TEXT, "--stream"),
+        ("watch", NO_TEXT),
+        ("show", NO_TEXT * 20),
+        ("cancel", NO_TEXT),
+    ],
+)
+def test_what_is_no_text_is_refused_by_its_name(jobs: Cuzk, witnesses: Witnesses, arguments: tuple[str, ...]) -> None:
+    files = {"KEY": witnesses.key, "WITNESS": witnesses()}
+    result = jobs(*(files.get(argument, argument) for argument in arguments))
+    assert (result.code, result.out) == (1, "")
+    assert result.error.endswith("\\udcff' is not UTF-8, which the engine's protocol needs")
+
+
+def test_an_empty_id_is_no_job(cuzk: Cuzk, cuzk_home: Path, witnesses: Witnesses, tmp_path: Path) -> None:
+    with running(cuzk_home) as daemon, daemon.client() as client:
+        job = client.submit(key_path=witnesses.key, witness_path=witnesses(seconds=600))
+        for action, more in (("cancel", ()), ("show", ()), ("watch", ()), ("fetch", (tmp_path / "p", tmp_path / "s"))):
+            result = cuzk("jobs", action, "", *more, "--daemon", daemon.address)
+            assert (result.code, result.out, result.error) == (2, "", "the id of the job is empty")
+        assert not client.job(job.id).state.ended
+        client.cancel(job.id)
+        finished(client, job)
+
+
+def test_a_witness_that_cannot_be_read_while_it_is_sent(jobs: Cuzk, witnesses: Witnesses) -> None:
+    result = jobs("submit", witnesses.key, "/proc/self/mem", "--stream")
+    assert (result.code, result.out, result.error) == (1, "", "/proc/self/mem: input/output error")
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("replaced", [1, 2])
+def test_an_interruption_leaves_all_files_of_a_proof(
+    jobs: Cuzk,
+    client: EngineClient,
+    witnesses: Witnesses,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    partitions: int,
+    number: signal.Signals,
+    replaced: int,
+) -> None:
+    job = submitted(jobs, witnesses.key, *(witnesses() for _ in range(partitions)))
+    finished(client, client.job(job))
+    replace, calls = os.replace, []
+
+    def interrupted(*paths: str) -> None:
+        replace(*paths)
+        calls.append(paths)
+        if len(calls) == replaced:
+            signal.raise_signal(number)
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    (tmp_path / "out").mkdir()
+    result = jobs("fetch", job, tmp_path / "out/p.json", tmp_path / "out/s.json")
+    assert (result.code, result.err) == (0, "")
+    assert len(list((tmp_path / "out").iterdir())) == 2 * partitions
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -240,6 +308,14 @@ def test_outputs_that_cannot_be_written_are_told_before_anything_is(
     assert missing.error == f"{tmp_path}/no/p.json: cannot be written: the folder {tmp_path}/no does not exist"
     assert jobs("fetch", job, tmp_path / "p.json", tmp_path / "p.json").code == 2
     assert not list(tmp_path.glob("*.json"))
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "/"])
+def test_a_folder_has_no_numbered_files(jobs: Cuzk, client: EngineClient, witnesses: Witnesses, name: str) -> None:
+    job = submitted(jobs, witnesses.key, witnesses(), witnesses())
+    finished(client, client.job(job))
+    result = jobs("fetch", job, name, "s.json")
+    assert (result.code, result.out, result.error) == (1, "", f"{name or '.'}: cannot be written: is a folder")
 
 
 def test_no_engine_and_its_own_engine(cuzk: Cuzk, cuzk_home: Path) -> None:

@@ -120,6 +120,8 @@ def test_changing_one_device(settings: Cuzk, client: EngineClient) -> None:
         (("prestage=off", "--device", "cpu"), 1, "pipeline.prestage has no value of its own for one device"),
         (("workers=1", "--device", "cuda:9"), 1, "unknown device 'cuda:9'; known: cpu"),
         (("double_buffer=off", "prestage=early"), 1, "pipeline.prestage"),
+        (("workers=1", "--device", ""), 2, "--device: the name of the device is empty"),
+        (("workers=\udcff",), 1, "is not UTF-8, which the engine's protocol needs"),
     ],
 )
 def test_all_or_nothing_and_one_line(

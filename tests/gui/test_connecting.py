@@ -294,7 +294,7 @@ class TestProblem:
         (bad := tmp_path / "bad").write_text("short")
         assert problem(Access("gpu-node:9820", cert, token)) == ""
         assert "holds no certificate in PEM form; choose the PEM file" in problem(Access("a:1", str(bad), token))
-        assert "expected one line of at least 16 characters" in problem(Access("a:1", cert, str(bad)))
+        assert "expected one line of at least 16 ASCII characters" in problem(Access("a:1", cert, str(bad)))
         bad.write_bytes(b"\xff" * 40)
         assert "holds no text" in problem(Access("a:1", cert, str(bad)))
         assert "holds no certificate" in problem(Access("a:1", str(bad), token))
