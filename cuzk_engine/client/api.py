@@ -7,6 +7,7 @@ Every call may raise DaemonError (no engine there, or not one of ours) or CuzkEr
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 MAX_MESSAGE: Final = 256 << 20
 _CALL_TIMEOUT: Final = 15.0  # seconds, for calls that look at memory only
 _FILE_TIMEOUT: Final = 3600.0  # for calls that read a whole key file once
+_CLOSE_TIME: Final = 1.0
 _CHUNK: Final = 1 << 20
 
 T = TypeVar("T")
@@ -91,8 +93,14 @@ class EngineClient:
     def __enter__(self) -> EngineClient:
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        if kind is None or issubclass(kind, Exception):
+            self.close()
+            return
+        # gRPC, interrupted between a call's start and that of the thread that serves it, would wait for it for ever.
+        thread = threading.Thread(target=self.close, name="closing", daemon=True)
+        thread.start()
+        thread.join(_CLOSE_TIME)
 
     @property
     def address(self) -> str:
