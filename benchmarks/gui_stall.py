@@ -8,8 +8,9 @@ opened, read to its end, scrolled through and closed; 0 leaves that out.
 
 A timer of 5 ms notes the gaps between its own ticks: the largest one is the longest stall. ``longest_work_ms`` is the
 most processor time that the window's thread took between two ticks: what the stall would be on a machine with nothing
-else to do. ``work_in_the_longest_stall_ms`` tells whose fault that one was. Prints one JSON object; the exit code is 0
-when no stall was longer than 50 ms.
+else to do. ``work_in_the_longest_stall_ms`` tells whose fault that one was. ``longest_without_queue_ms`` is the longest
+gap less what the thread waited for a processor core in it, which is other programs' doing: work, and waits for the
+interpreter's lock. Prints one JSON object; the exit code is 0 when no stall was longer than 50 ms.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ from cuzk_gui.main import keep_pauses_short
 from cuzk_gui.preferences import Preferences
 from cuzk_gui.theme import Theme, ThemeChoice
 from cuzk_gui.window import MainWindow
-from tests.gui import fakes
-from tests.gui.fakes import FakeEngine, Prover
+from tests.gui.fakes import FakeEngine
+from tests.gui.prover import Prover, proof_events
 
 _WARM_UP_S = 2.0
 _OPEN_S = 120.0
@@ -57,6 +58,9 @@ class Heart:
     def __init__(self) -> None:
         self._gaps: list[float] = []
         self._work: list[float] = []
+        self._queued: list[float] = []
+        self._scheduler = open("/proc/thread-self/schedstat", "rb", buffering=0)  # noqa: SIM115 - closed by stop
+        self._waited = self._queue_ns()
         self._clock = QElapsedTimer()
         self._worked = time.thread_time()
         self._timer = QTimer()
@@ -69,25 +73,35 @@ class Heart:
         now = time.thread_time()
         self._gaps.append(self._clock.nsecsElapsed() / 1e6)
         self._work.append((now - self._worked) * 1e3)
+        waited = self._queue_ns()
+        self._queued.append((waited - self._waited) / 1e6)
         self._clock.restart()
-        self._worked = time.thread_time()
+        self._worked, self._waited = time.thread_time(), waited
+
+    def _queue_ns(self) -> int:
+        """How long this thread has been ready to run without a core."""
+        self._scheduler.seek(0)
+        return int(self._scheduler.read().split()[1])
 
     def begin(self) -> None:
         self._gaps.clear()
         self._work.clear()
+        self._queued.clear()
 
     def report(self) -> dict[str, float]:
-        gaps, work = np.array(self._gaps), np.array(self._work)
+        gaps, work, queued = np.array(self._gaps), np.array(self._work), np.array(self._queued)
         return {
             "longest_stall_ms": round(float(gaps.max()), 1),
             "work_in_the_longest_stall_ms": round(float(work[gaps.argmax()]), 1),
             "longest_work_ms": round(float(work.max()), 1),
+            "longest_without_queue_ms": round(float((gaps - queued).max()), 1),
             "p99_gap_ms": round(float(np.percentile(gaps, 99)), 1),
             "p99_work_ms": round(float(np.percentile(work, 99)), 1),
         }
 
     def stop(self) -> None:
         self._timer.stop()
+        self._scheduler.close()
 
 
 @contextlib.contextmanager
@@ -147,7 +161,7 @@ def _stream(window: MainWindow, heart: Heart, arguments: argparse.Namespace) -> 
 
         def hand_in() -> None:
             if window.controller.engine.appearance.prove and not window.session.jobs.active:
-                window.prove_demo()
+                window.proofs.prove_demo()
 
         again.timeout.connect(hand_in)
         again.start(100)
@@ -176,7 +190,7 @@ def _open(window: MainWindow, heart: Heart, file: Path) -> dict[str, object]:
     """Opens a recording, reads it to its end, looks at parts of it and goes back to the engine."""
     heart.begin()
     begin = time.monotonic()
-    window.open_recording(str(file))
+    window.recordings.open(str(file))
     opened = window.recording
     assert opened is not None
     _run_until(lambda: opened.is_ready)
@@ -189,7 +203,7 @@ def _open(window: MainWindow, heart: Heart, file: Path) -> dict[str, object]:
         window.scene.view.pan(window.scene.view.width * 0.1)
         _run_for(0.04)
     rows = {lane: len(track.rows) for lane, track in window.session.devices["cuda:0"].tracks.items()}
-    window.back_to_live()
+    window.recordings.close()
     _run_for(0.5)
     beats = heart.report()
     return {
@@ -212,7 +226,7 @@ def write_recording(path: Path, spans: int) -> None:
         written = number = 0
         while written < spans:
             at = begin + number * length // 2
-            events = fakes.proof_events(at, length, number % 2, f"job-{number}", "cuda:0", scale=40)
+            events = proof_events(at, length, number % 2, f"job-{number}", "cuda:0", scale=40)
             events.samples.append(Sample(at, "cuda:0", memory_used=60 << 30, memory_other=1 << 30, utilisation=0.9))
             written += len(events.spans)
             number += 1

@@ -1,13 +1,14 @@
 """What pre-staging, double-buffering, workers, evaluation and residency do to a device: one table.
 
     python benchmarks/pipeline.py KEY.zkey WITNESS.wtns [--device cuda:0] [--base best,reference] [--vary AXIS,…]
-        [--count 100] [--vary-count 24] [--seconds 40] [--budget 200] [--json FILE]
+        [--product] [--count 100] [--vary-count 24] [--seconds 40] [--budget 200] [--json FILE]
 
 Two arrangements, and from each one axis at a time: the best one (ahead, double buffer, 2 workers, evaluation and key
-on the device) and that of the reference's Phase 8 (off, none, 2 workers, both on the host). As many threads as workers
-prove the same witness in this process until ``--count`` (``--vary-count``) partitions are counted or ``--seconds`` are
-over; the first two partitions of each worker and the last one are left out. Every proof is verified. No row begins
-after ``--budget`` seconds; those that did not are named.
+on the device) and that of the reference's Phase 8 (off, none, 2 workers, both on the host). With ``--product`` all
+others follow, each of ``--count`` partitions too. As many threads as workers prove the same witness in this process
+until ``--count`` (``--vary-count``) partitions are counted or ``--seconds`` are over; the first two partitions of each
+worker and the last one are left out. Every proof is verified. No row begins after ``--budget`` seconds; those that did
+not are named. Rows that the file of ``--json`` holds already are shown and not run again: a table can be made in parts.
 
     ms          wall time a partition, from the end of the last one left out to the end of the last one counted
     kernels     time in which at least one kernel ran (union of the compute lane's spans), milliseconds a partition
@@ -291,27 +292,54 @@ def row(figures: Figures) -> str:
     return f"| {' | '.join(map(str, cells))} |"
 
 
-def rows(bases: list[str], axes: list[str]) -> Iterator[tuple[Arrangement, bool]]:
-    """The arrangements in order of their weight, each once, with whether it is one of the bases."""
+def rows(bases: list[str], axes: list[str], product: bool) -> Iterator[tuple[Arrangement, bool]]:
+    """The arrangements in order of their weight, each once, with whether it is of the larger count."""
     seen: set[Arrangement] = set()
+
+    def new(arrangement: Arrangement) -> bool:
+        is_new = arrangement not in seen
+        seen.add(arrangement)
+        return is_new
+
     for base in bases:
-        seen.add(BASES[base])
-        yield BASES[base], True
+        if new(BASES[base]):
+            yield BASES[base], True
+    if product:
+        # What lies on the device between partitions changes last, since to bring it there takes long.
+        for values in itertools.product(*(AXES[axis] for axis in reversed(AXES))):
+            if new(arrangement := Arrangement(**dict(zip(reversed(AXES), values, strict=True)))):
+                yield arrangement, True
+        return
     for base, axis in itertools.product(bases, axes):
         for value in AXES[axis]:
-            changed = replace(BASES[base], **{axis: value})
-            if changed not in seen:
-                seen.add(changed)
+            if new(changed := replace(BASES[base], **{axis: value})):
                 yield changed, False
+
+
+def earlier(path: Path | None, key: Path) -> dict[Arrangement, Figures]:
+    """What the file of an earlier run holds of the key."""
+    if path is None or not path.exists():
+        return {}
+    found = {}
+    for document in map(json.loads, path.read_text().splitlines()):
+        if document["key"] == str(key):
+            values = {field.name: document[field.name] for field in fields(Figures)}
+            arrangement = Arrangement(**document["arrangement"])
+            found[arrangement] = Figures(**(values | {"arrangement": arrangement}))
+    return found
 
 
 def table(bench: Bench, args: argparse.Namespace, copy_rate: float | None) -> list[Figures]:
     """Prints the rows as they come."""
-    watch, done, skipped = GilWatch(), [], []
+    watch, done, skipped, known = GilWatch(), [], [], earlier(args.json, args.key)
     previous: Arrangement | None = None
     watch.start()
     try:
-        for arrangement, is_base in rows(args.base, args.vary):
+        for arrangement, is_base in rows(args.base, args.vary, args.product):
+            if arrangement in known:
+                done.append(known[arrangement])
+                print(row(done[-1]), flush=True)
+                continue
             if time.monotonic() - args.began > args.budget:
                 skipped.append(arrangement)
                 continue
@@ -375,6 +403,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--base", type=words(list(BASES)), default=list(BASES), help="arrangements to begin with")
     parser.add_argument("--vary", type=words(list(AXES)), default=list(AXES), help="axes to vary from each, or none")
+    parser.add_argument("--product", action="store_true", help="all arrangements there are, instead of --vary")
     parser.add_argument("--count", type=int, default=100, help="partitions counted, of the arrangements")
     parser.add_argument("--vary-count", type=int, default=24, help="... of those that vary one axis")
     parser.add_argument("--seconds", type=float, default=40.0, help="most seconds a row")

@@ -1,6 +1,6 @@
 """A day's worth of partitions in a few minutes: does the engine's memory stay flat?
 
-    .venv/bin/python benchmarks/soak.py [--minutes 20] [--profile chain:2^4] [--partitions N] [--json]
+    .venv/bin/python benchmarks/soak.py [--minutes 20] [--profile chain:2^4] [--partitions N] [--watch] [--json]
 
 Starts an engine of its own on the CPU, in a home folder of its own, and keeps it busy with a small circuit: jobs of
 one to ten partitions with all priorities, some streamed, some cancelled, and a setting changed now and then. A day of
@@ -8,9 +8,14 @@ the reference daemon's Phase 9 is about 27,000 partitions (32.1 s for ten). Ever
 the engine's processes is read, without the pages that are mapped from files; ``--json`` gives all readings, in bytes.
 
 Growth is the median of the last quarter against the median of the second quarter: the first quarter is warm-up, in
-which caches and the pools of allocators fill. Exit code 1 where a process grew by more than ``--bound`` (2 %), a job
-ended otherwise than it should, or something is left at the end: device memory besides what caches keep, spooled
-witnesses, more jobs in the store than are kept.
+which caches and the pools of allocators fill. The slope is that of the straight line through all readings of the second
+half. Exit code 1 where a process grew by more than ``--bound`` (2 %) or has more threads or open files than before, a
+job ended otherwise than it should, or something is left at the end: device memory besides what caches keep, spooled
+witnesses, more jobs in the store than are kept. The sizes of the store and of the log, which have bounds of their own,
+are told.
+
+``--watch``: a client reads the telemetry all the time, as the window does, and ``cuzk record --limit 16MiB`` runs
+beside it, whose memory is held to the same bound.
 """
 
 from __future__ import annotations
@@ -19,12 +24,15 @@ import argparse
 import contextlib
 import json
 import random
+import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,6 +51,10 @@ _DEPTH = 24  # jobs that wait or run at once
 _TIDY_S = 10.0
 _CANCEL_EVERY = 17
 _SETTING_EVERY_S = 5.0
+_MORE = 2  # threads or open files: those of a pool that had not been needed yet
+_HISTORY_NS = 600 * 10**9
+_RECORDING = "16MiB"
+_RECORDING_BYTES = 16 << 20
 _SETTINGS = [
     ("pipeline.prestage", ("off", "locked", "ahead")),
     ("pipeline.double_buffer", ("true", "false")),
@@ -53,17 +65,28 @@ _SETTINGS = [
 
 @dataclass(slots=True)
 class Tally:
-    """What happened. ``memory``: process → bytes, a reading a second."""
+    """What happened. A reading a second: ``memory``: process → bytes; ``handles``: process's threads or open files →
+    how many; ``files``: the store, the log → bytes."""
 
     ended: Counter[str] = field(default_factory=Counter)
     partitions: int = 0
     faults: list[str] = field(default_factory=list)
     memory: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    handles: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    files: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
 
 
 def private_bytes(process: psutil.Process) -> int:
     info = process.memory_info()
     return int(info.rss) - int(getattr(info, "shared", 0))
+
+
+def folder_bytes(folder: Path) -> int:
+    found = 0
+    for path in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):  # rotated just now
+            found += path.stat().st_size
+    return found
 
 
 def left_behind(client: EngineClient, home: Path) -> list[str]:
@@ -85,9 +108,12 @@ def left_behind(client: EngineClient, home: Path) -> list[str]:
 class Soak:
     """Submits, cancels and changes settings until the time or the partitions are over."""
 
-    def __init__(self, daemon: Daemon, client: EngineClient, key: Path, witness: Path, seed: int) -> None:
+    def __init__(
+        self, daemon: Daemon, client: EngineClient, key: Path, witness: Path, seed: int, recorder: int | None
+    ) -> None:
         self._daemon, self._client = daemon, client
         self._key, self._witness = key, witness
+        self._recorder = recorder
         self._random = random.Random(seed)
         self._open: dict[str, bool] = {}  # job → whether it was cancelled
         self.tally = Tally()
@@ -162,10 +188,56 @@ class Soak:
         processes = {"supervisor": psutil.Process(self._daemon.process.pid)}
         for device in self._client.identify().devices:
             processes[f"device {device.id}"] = psutil.Process(device.pid)
+        if self._recorder is not None:
+            processes["recorder"] = psutil.Process(self._recorder)
+        tally = self.tally
         while not over.wait(1.0):
             for name, process in processes.items():
                 with contextlib.suppress(psutil.NoSuchProcess):  # that it was started again is told at the end
-                    self.tally.memory[name].append(private_bytes(process))
+                    tally.memory[name].append(private_bytes(process))
+                    tally.handles[f"threads of {name}"].append(process.num_threads())
+                    tally.handles[f"open files of {name}"].append(process.num_fds())
+            for name, folder in (("store", "data"), ("log", "log")):
+                tally.files[name].append(folder_bytes(self._daemon.home / folder))
+
+
+@contextlib.contextmanager
+def watching(daemon: Daemon, home: Path) -> Iterator[int]:
+    """Follows the telemetry as the window does, and records it; gives the recorder's process."""
+    recording = home / "soak.cuzkrec"
+    command = [sys.executable, "-c", "import sys; from cuzk_engine.cli.main import main; sys.exit(main())", "record"]
+    command += [str(recording), "--daemon", daemon.address, "--limit", _RECORDING]
+    with EngineClient(daemon.address) as client, client.telemetry(_HISTORY_NS, columns=True) as updates:
+        reader = threading.Thread(target=lambda: [None for _ in updates])
+        reader.start()
+        recorder = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        try:
+            wait_for(recording.exists, 30.0)
+            yield recorder.pid
+            recorder.send_signal(signal.SIGINT)
+            if (code := recorder.wait(60)) or recording.stat().st_size > _RECORDING_BYTES:
+                raise SystemExit(f"{recording}: {recording.stat().st_size} bytes, exit code {code} of the recorder")
+        finally:
+            recorder.kill()
+            recorder.wait()
+            updates.cancel()
+            reader.join()
+
+
+def slope(readings: list[int]) -> float:
+    """Bytes a minute in the second half."""
+    half = readings[len(readings) // 2 :]
+    return 60 * statistics.linear_regression(range(len(half)), half).slope if len(half) > 1 else 0.0
+
+
+def more_handles(handles: dict[str, list[int]]) -> list[str]:
+    """What grew. Ten readings at the ends of the second and of the last quarter."""
+    found = []
+    for name, readings in handles.items():
+        early, late = max(readings[: len(readings) // 2][-10:], default=0), min(readings[-10:], default=0)
+        if late > early + _MORE:
+            found.append(f"{name}: {early}, later {late}")
+    return found
 
 
 def growth(readings: list[int]) -> tuple[int, int, float]:
@@ -186,6 +258,7 @@ def main() -> int:
     parser.add_argument("--profile", default="chain:2^4")
     parser.add_argument("--bound", type=float, default=0.02)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--watch", action="store_true", help="with a client that follows, and a recording")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cuzk-soak-") as folder:
@@ -196,9 +269,10 @@ def main() -> int:
         config = f'[gpus]\ndevices = ["cpu"]\n[jobs]\nkeep_finished = {_KEPT}\n'
         daemon = Daemon(home, fake=False, config=config).start()
         try:
-            with EngineClient(daemon.address) as client:
+            watch = watching(daemon, home) if args.watch else contextlib.nullcontext()
+            with EngineClient(daemon.address) as client, watch as recorder:
                 before = client.identify()
-                soak = Soak(daemon, client, circuit / "circuit.zkey", circuit / "witness.wtns", args.seed)
+                soak = Soak(daemon, client, circuit / "circuit.zkey", circuit / "witness.wtns", args.seed, recorder)
                 started = time.monotonic()
                 soak.run(60 * args.minutes, args.partitions)
                 seconds = time.monotonic() - started
@@ -214,6 +288,7 @@ def report(tally: Tally, seconds: float, same: bool, args: argparse.Namespace) -
         faults.append("a device process was started again")
     rows = {name: growth(readings) for name, readings in tally.memory.items()}
     faults += [f"{name} grew by {100 * g:.1f} %" for name, (_, _, g) in rows.items() if g > args.bound]
+    faults += more_handles(tally.handles)
     if args.json:
         print(
             json.dumps(
@@ -226,11 +301,14 @@ def report(tally: Tally, seconds: float, same: bool, args: argparse.Namespace) -
                             "early": a,
                             "late": b,
                             "growth": g,
+                            "slope": slope(tally.memory[name]),
                             "minutes": minutes(tally.memory[name]),
                             "readings": tally.memory[name],
                         }
                         for name, (a, b, g) in rows.items()
                     },
+                    "handles": {name: minutes(readings) for name, readings in tally.handles.items()},
+                    "files": {name: minutes(readings) for name, readings in tally.files.items()},
                     "faults": faults,
                 }
             )
@@ -239,9 +317,15 @@ def report(tally: Tally, seconds: float, same: bool, args: argparse.Namespace) -
     jobs = ", ".join(f"{count} {state}" for state, count in sorted(tally.ended.items()))
     print(f"{tally.partitions} partitions in {seconds / 60:.1f} min ({jobs})")
     for name, (early, late, g) in rows.items():
-        print(f"{name}: {early / 2**20:.1f} MiB, later {late / 2**20:.1f} MiB ({100 * g:+.2f} %)")
+        by_half = slope(tally.memory[name]) / 2**10
+        print(
+            f"{name}: {early / 2**20:.1f} MiB, later {late / 2**20:.1f} MiB ({100 * g:+.2f} %); "
+            f"slope of the second half {by_half:+.1f} KiB a minute"
+        )
         by_minute = " ".join(f"{n / 2**20:.1f}" for n in minutes(tally.memory[name]))
         print(f"  median of each minute, MiB: {by_minute}")
+    for name, readings in (*tally.handles.items(), *tally.files.items()):
+        print(f"{name}, by the minute: {' '.join(map(str, minutes(readings)))}")
     for fault in faults:
         print(f"FAULT: {fault}")
     return 1 if faults else 0

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import astuple
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,7 +46,7 @@ class CheckedKeys:
         self._folder = folder
         self._lock = threading.Lock()
 
-    @property
+    @cached_property  # a Path interns its parts each time, and Python's table of those grows even if they are gone
     def path(self) -> Path:
         return (paths.cache_dir() if self._folder is None else self._folder) / "checked-keys.json"
 

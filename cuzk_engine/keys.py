@@ -169,7 +169,7 @@ class KeyCache:
         min_idle_ns: int = 0,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        self._checks = CheckedKeys() if checks is None else checks
+        self.checks = CheckedKeys() if checks is None else checks
         self._threads = threads
         self._kept = kept
         self._tiers = tiers
@@ -405,10 +405,10 @@ class KeyCache:
         self, path: Path | str, circuit: Path | str | None, cancel: CancelToken, progress: Progress | None
     ) -> ProvingKey:
         if circuit is None:
-            return load_key(path, self._checks, self._threads, cancel, progress)
+            return load_key(path, self.checks, self._threads, cancel, progress)
         from cuzk_engine.params_keys import load_params
 
-        return load_params(path, circuit, self._checks, self._threads, cancel, progress)
+        return load_params(path, circuit, self.checks, self._threads, cancel, progress)
 
     @contextlib.contextmanager
     def _loading_alone(self, name: str, cancel: CancelToken) -> Iterator[None]:

@@ -126,7 +126,7 @@ class Runner:
         Raises FormatError."""
         from cuzk_engine.pipeline.report import plan_report, work_of
 
-        return plan_report(self.device, work_of(key_path), settings, workers)
+        return plan_report(self.device, work_of(key_path, self.keys.checks), settings, workers)
 
     def release_caches(self) -> None:
         """Frees the tables that no proof uses and forgets the keys."""

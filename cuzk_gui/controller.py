@@ -15,7 +15,7 @@ from cuzk_engine.client import CircuitInfo, DaemonStatus, JobInfo, JobState, Pro
 from cuzk_engine.client.types import MemoryPlanInfo
 from cuzk_gui.bridge import Bridge, StreamEnded
 from cuzk_gui.engine import Connection, Engine
-from cuzk_gui.files import save_proof
+from cuzk_gui.files import parts, save_proof
 from cuzk_gui.models import jobs as job_words
 from cuzk_gui.models import words
 from cuzk_gui.models.digest import Digest
@@ -67,7 +67,7 @@ class Controller(QObject):
     def __init__(self, engine: Engine, session: Session) -> None:
         super().__init__()
         self.session = session
-        self.engine = EngineView()
+        self.engine = EngineView(elsewhere=engine.elsewhere)
         self.circuits: list[CircuitInfo] = []
         self._process = engine
         self._bridge = Bridge(engine, session.names)
@@ -129,6 +129,12 @@ class Controller(QObject):
         self._look_at_jobs(digest.jobs)
 
     # ---- process ----
+
+    def attempt(
+        self, work: Callable[[], object], done: Callable[[object], None], failed: Callable[[str], None]
+    ) -> None:
+        """Runs what may block, and answers on this thread with its result or one line."""
+        self._bridge.call(work, done, failed)
 
     def act(self, action: Action) -> None:
         """Starts, stops or restarts the engine."""
@@ -239,6 +245,8 @@ class Controller(QObject):
         def hand_in(connection: Connection) -> JobInfo:
             if proof.circuit:
                 connection.register_circuit(proof.key, proof.circuit)
+            if self.engine.elsewhere:  # its machine has the key, this one the witness
+                return connection.submit_stream(parts(proof.witness), key_path=proof.key, label=proof.label)
             return connection.submit(key_path=proof.key, witness_path=proof.witness, label=proof.label)
 
         self._bridge.ask(hand_in, self._submitted, self._complain)

@@ -101,7 +101,7 @@ def _with_engine(engine: LocalEngine, folder: Path) -> _Outcome:
     app = app if isinstance(app, QApplication) else QApplication(["cuzk"])
     outcome = _Outcome()
     window = MainWindow(engine, Theme(app, ThemeChoice.DARK), Preferences(folder / ".window.ini"))
-    if window.demo is None:
+    if window.proofs.demo is None:
         return _Outcome(error="the demo circuit is not there: the installation lacks assets/demo")
     window.ended.connect(lambda: app.exit(0))
     window.resize(*_PICTURE)
@@ -120,7 +120,7 @@ def _with_engine(engine: LocalEngine, folder: Path) -> _Outcome:
     def hand_in_when_ready() -> None:
         if window.session.identity is not None and control.engine.appearance.prove:
             wait_ready.stop()
-            window.prove_demo()
+            window.proofs.prove_demo()
 
     def proved(job_id: str) -> None:
         control.fetch(job_id, lambda proof: fetched(job_id, proof), end)
@@ -134,9 +134,8 @@ def _with_engine(engine: LocalEngine, folder: Path) -> _Outcome:
         job = window.session.jobs.get(job_id)
         if job is not None:
             took = words.duration(job_words.elapsed_ns(job, time.time_ns()))
-            outcome.said = (
-                f"{window.demo.name if window.demo else 'demo'}: proved in {took}, {job_words.progress_text(job)}"
-            )
+            name = window.proofs.demo.name if window.proofs.demo else "demo"
+            outcome.said = f"{name}: proved in {took}, {job_words.progress_text(job)}"
         QTimer.singleShot(_SETTLE_MS, picture)
 
     def picture() -> None:

@@ -12,7 +12,6 @@ from typing import Protocol
 from cuzk_engine.client import (
     CircuitInfo,
     DaemonStatus,
-    EngineClient,
     JobInfo,
     MemoryPlanInfo,
     ProofResult,
@@ -24,6 +23,7 @@ from cuzk_engine.client import (
     start_daemon,
     stop_daemon,
 )
+from cuzk_engine.client.connecting import connect
 
 
 class UpdateStream(Protocol):
@@ -43,6 +43,7 @@ class Connection(Protocol):
     def register_circuit(self, path: str | Path, name: str = "") -> CircuitInfo: ...
     def circuits(self) -> list[CircuitInfo]: ...
     def submit(self, *, key_path: str | Path = "", witness_path: str | Path, label: str = "") -> JobInfo: ...
+    def submit_stream(self, data: Iterable[bytes], *, key_path: str | Path = "", label: str = "") -> JobInfo: ...
     def jobs(self, limit: int = 0) -> list[JobInfo]: ...
     def fetch(self, job_id: str) -> ProofResult: ...
     def cancel(self, job_id: str) -> bool: ...
@@ -52,8 +53,11 @@ class Connection(Protocol):
 
 
 class Engine(Protocol):
-    """An engine's process, and the way to talk to it."""
+    """An engine's process, and the way to talk to it. ``elsewhere``: how one is reached that cannot be started and
+    stopped from here, as "over TLS"; "" for this machine's own."""
 
+    @property
+    def elsewhere(self) -> str: ...
     def status(self) -> DaemonStatus: ...
     def start(self) -> DaemonStatus: ...
     def stop(self) -> DaemonStatus: ...
@@ -63,6 +67,8 @@ class Engine(Protocol):
 
 class LocalEngine:
     """The engine of this machine and configuration."""
+
+    elsewhere = ""
 
     def status(self) -> DaemonStatus:
         return daemon_status()
@@ -77,4 +83,4 @@ class LocalEngine:
         return restart_daemon(started_by="window")
 
     def connect(self, address: str) -> Connection:
-        return EngineClient(address)
+        return connect(address)

@@ -1,13 +1,28 @@
-"""Writing a proof: all of its files whole, or none."""
+"""Writing a proof: all of its files whole, or none. Reading a witness in parts."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO, Final
 
 from cuzk_engine.client import ProofResult
+
+_PART: Final = 1 << 20
+
+
+def parts(file: str) -> Iterator[bytes]:
+    """The bytes of a file. Raises OSError at once where it cannot be opened."""
+    return _parts(open(file, "rb"))
+
+
+def _parts(opened: BinaryIO) -> Iterator[bytes]:
+    with opened:
+        while part := opened.read(_PART):
+            yield part
 
 
 def names(partitions: int) -> list[str]:

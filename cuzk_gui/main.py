@@ -9,9 +9,13 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cuzk_gui import display
+
+if TYPE_CHECKING:
+    from cuzk_gui.preferences import Preferences
+    from cuzk_gui.remote import Access
 
 _SWITCH_S: Final = 0.0002
 
@@ -26,7 +30,11 @@ def keep_pauses_short() -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Opens the window and returns when it has closed. Exit codes: 0 done, 1 no window possible, 2 wrong usage."""
-    arguments = _parser().parse_args(list(sys.argv[1:] if argv is None else argv))
+    parser = _parser()
+    arguments = parser.parse_args(list(sys.argv[1:] if argv is None else argv))
+    wrong = _wrong_usage(arguments)
+    if wrong:
+        parser.error(wrong)
     if arguments.demo is not None and not display.has_display(os.environ):
         print("cuzk: no display here: proving the demo circuit without a window", flush=True)
         os.environ["QT_QPA_PLATFORM"] = "offscreen"
@@ -36,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"cuzk: error: {problem}", file=sys.stderr)
         return 1
     try:
-        return _window(start=arguments.start, recording=arguments.recording)
+        return _window(arguments)
     except ImportError as error:
         print(f"cuzk: error: the window cannot be loaded: {error}; {display.ALTERNATIVE}", file=sys.stderr)
         return 1
@@ -53,10 +61,23 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FOLDER",
         help="without a display: prove the demo circuit without a window, and leave the proof and a picture in FOLDER",
     )
+    parser.add_argument("--daemon", metavar="ADDR", help="show the engine at this address, not this machine's own")
+    parser.add_argument("--cert", metavar="FILE", help="certificate (PEM) of an engine elsewhere")
+    parser.add_argument("--token", metavar="FILE", help="file with the token that it asks for")
     return parser
 
 
-def _window(*, start: bool, recording: str | None) -> int:
+def _wrong_usage(arguments: argparse.Namespace) -> str:
+    if (arguments.cert is None) != (arguments.token is None):
+        return "--cert and --token go together: an engine elsewhere asks for both"
+    if arguments.cert is not None and arguments.daemon is None:
+        return "--cert: is for the engine at an address; name it with --daemon"
+    if arguments.daemon is not None and (arguments.start or arguments.demo is not None):
+        return "--daemon: an engine at an address is started where it is; --start and --demo are for this machine's own"
+    return ""
+
+
+def _window(arguments: argparse.Namespace) -> int:
     quit_now: list[Callable[[], None]] = []
 
     def on_signal(*_args: object) -> None:
@@ -68,32 +89,46 @@ def _window(*, start: bool, recording: str | None) -> int:
         signal.signal(number, on_signal)
     from PySide6.QtWidgets import QApplication
 
+    from cuzk_gui.application import Application
     from cuzk_gui.engine import LocalEngine
     from cuzk_gui.models.process import Action
     from cuzk_gui.preferences import Preferences
     from cuzk_gui.theme import Theme
-    from cuzk_gui.window import MainWindow
 
     app = QApplication(["cuzk"])
     app.setApplicationName("cuzk")
     app.setDesktopFileName("cuzk")
+    app.setQuitOnLastWindowClosed(False)  # another one may be about to take its place
     preferences = Preferences()
     theme = Theme(app, preferences.theme)
-    window = MainWindow(LocalEngine(), theme, preferences)
-    window.ended.connect(lambda: app.exit(0))
-    quit_now.append(window.request_quit)
-    window.show()
+    shown = Application(theme, preferences)
+    shown.ended.connect(lambda: app.exit(0))
+    quit_now.append(shown.request_quit)
+    access = _access(arguments, preferences)
+    window = shown.show(LocalEngine()) if access is None else shown.show_at(access)
     keep_pauses_short()
-    if recording is not None:
-        window.open_recording(recording)
-    if start:
+    if arguments.recording is not None:
+        window.recordings.open(arguments.recording)
+    if arguments.start:
         window.controller.act(Action.START)
     code = app.exec()
-    if not window.clean_end:  # a call that hangs must not keep the process
+    if not shown.clean_end:  # a call that hangs must not keep the process
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
     return code
+
+
+def _access(arguments: argparse.Namespace, preferences: Preferences) -> Access | None:
+    """The engine that was asked for; where no files are named, with those that were used last at this address."""
+    from cuzk_gui.remote import Access
+
+    if arguments.daemon is None:
+        return None
+    if arguments.cert is not None:
+        return Access(arguments.daemon, str(Path(arguments.cert).absolute()), str(Path(arguments.token).absolute()))
+    known = (one for one in preferences.engines if one.address == arguments.daemon)
+    return next(known, Access(arguments.daemon))
 
 
 def _without_window(folder: Path) -> int:

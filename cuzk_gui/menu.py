@@ -45,6 +45,7 @@ class WindowMenu(QMenu):
         zoom: Callable[[float], object],
         pan: Callable[[float], object],
         act: Callable[[Action], object],
+        connect: Do,
         theme: Callable[[ThemeChoice], object],
         closing: Callable[[OnClose], object],
         about: Do,
@@ -71,6 +72,7 @@ class WindowMenu(QMenu):
         engine = self.addMenu("Engine")
         for action, text in ((Action.START, "Start"), (Action.RESTART, "Restart"), (Action.STOP, "Stop")):
             self.engine[action] = self._add(engine, text, partial(act, action))
+        self._add(engine, "Connect…", connect)
         engine.addSeparator()
         self._closing = self._choices(engine.addMenu("When the window closes"), _CLOSING, closing)
         self.addSeparator()

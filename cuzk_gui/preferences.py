@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 from enum import StrEnum
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from PySide6.QtCore import QByteArray, QDir, QSettings, QStandardPaths
 
+from cuzk_gui.remote import Access
 from cuzk_gui.theme import ThemeChoice
 
 E = TypeVar("E", bound=StrEnum)
+MOST_ENGINES: Final = 12
 
 
 class OnClose(StrEnum):
@@ -60,6 +63,23 @@ class Preferences:
     @log_level.setter
     def log_level(self, value: str) -> None:
         self._settings.setValue("log_level", value)
+
+    @property
+    def engines(self) -> list[Access]:
+        """Engines at an address that were asked for, the last one first."""
+        try:
+            rows = json.loads(self._text("engines") or "[]")
+            found = [Access(*row) for row in rows]
+        except (TypeError, ValueError):
+            return []
+        texts = all(isinstance(part, str) for one in found for part in (one.address, one.certificate, one.token))
+        return found[:MOST_ENGINES] if texts else []
+
+    def remember_engine(self, access: Access) -> None:
+        """Its address and the names of its files; not what is in them."""
+        rest = [one for one in self.engines if one.address != access.address]
+        rows = [[one.address, one.certificate, one.token] for one in (access, *rest)]
+        self._settings.setValue("engines", json.dumps(rows[:MOST_ENGINES]))
 
     def folder(self, name: str) -> str:
         """The folder that a file dialog was last used in, at first the user's own."""

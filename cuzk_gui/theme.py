@@ -340,6 +340,7 @@ QToolButton[menu="true"]::menu-indicator {{ image: none; }}
 QLineEdit, QComboBox {{ background: {c.control}; color: {c.text}; border: 1px solid {c.border}; border-radius: 5px;
   padding: 3px 8px; min-height: 19px; selection-background-color: {c.selected}; selection-color: {c.text}; }}
 QLineEdit:focus, QComboBox:focus {{ border-color: {c.accent}; }}
+QComboBox::drop-down {{ border: none; width: 22px; }}
 QComboBox QAbstractItemView {{ background: {c.control}; color: {c.text}; border: 1px solid {c.border};
   selection-background-color: {c.selected}; selection-color: {c.text}; }}
 QListView, QTableView, QPlainTextEdit, QTreeView {{ background: transparent; color: {c.text}; border: none;

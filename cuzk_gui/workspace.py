@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QScrollArea, QSplitter, QVBoxLayout, QWidget
@@ -67,25 +67,27 @@ class Workspace(QWidget):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self.columns)
-        panel = QFrame()
-        panel.setProperty("panel", True)
-        panel.setMinimumWidth(304)
-        self.columns.addWidget(panel)
+        self._panel = QFrame()
+        self._panel.setProperty("panel", True)
+        self._panel.setMinimumWidth(304)
+        self.columns.addWidget(self._panel)
         self.centre = QSplitter(Qt.Orientation.Vertical)
         self.centre.setHandleWidth(8)
         self.centre.setMinimumWidth(436)
         self.columns.addWidget(self.centre)
         self.left = QSplitter(Qt.Orientation.Vertical)
         self.left.setHandleWidth(6)
-        outer = QVBoxLayout(panel)
+        outer = QVBoxLayout(self._panel)
         outer.setContentsMargins(1, 1, 1, 1)
         outer.addWidget(self.left)
         for splitter in (self.centre, self.columns, self.left):
             splitter.setChildrenCollapsible(False)
         yield "frame"
-        self.charts = ChartStack(self.scene)
+        self.charts = ChartStack(self.scene, whole=False)
         self.centre.addWidget(self.charts)
         self.centre.setStretchFactor(0, 5)
+        while self.charts.build():
+            yield "chart"
         yield "charts"
         self._add_devices()
         yield "devices"
@@ -165,6 +167,10 @@ class Workspace(QWidget):
             ("charts", self.charts.splitter),
         )
 
+    def parts(self) -> tuple[QWidget, ...]:
+        """Which cover it and can be painted one by one."""
+        return *self.charts.charts, self._panel, self.side, self.log
+
     def hide_circuits(self) -> None:
         """Of a recording, which holds none."""
         self._circuits_rule.hide()
@@ -208,21 +214,26 @@ class Workspace(QWidget):
             self._seen_session = -1  # more of it with the next frame
         self.log.refresh()
 
+    def slow_parts(self) -> tuple[Callable[[], None], ...]:
+        """What moves with time: loads, times since, the jobs' progress. A part each."""
+        return self._show_loads, self._show_idle, self._show_findings, self._show_jobs, self.show_job
+
     def show_slow(self) -> None:
-        """What moves with time: loads, times since, the jobs' progress."""
+        for part in self.slow_parts():
+            part()
+
+    def _show_loads(self) -> None:
         self.devices.show_load(self.session)
-        self._show_idle()
-        self._show_findings()
+        self.log.say_source(words.plain(self.session.log_path, 200) if self.session.log_path else "of the engine")
+        self._order_focus()
+
+    def _show_jobs(self) -> None:
         counts = self.session.jobs.counts()
         parts = [f"{counts[s]:,} {s}" for s in (JobState.RUNNING.value, JobState.QUEUED.value) if counts.get(s)]
         self.jobs_note.setText(" · ".join(parts))
         self.jobs.jobs.refresh()
         if not self.jobs.selected and len(self.session.jobs):
             self.jobs.select(self.session.jobs.order[0])
-        self.show_job()
-        self.log.say_source(words.plain(self.session.log_path, 200) if self.session.log_path else "of the engine")
-
-        self._order_focus()
 
     def _order_focus(self) -> None:
         widgets = (self.devices.version, self.findings.version, self.detail.job_id != "", self.isVisible())
@@ -248,7 +259,8 @@ class Workspace(QWidget):
             stretch, between = "shown stretch", shown_stretch(session, self.scene.start_ns, self.scene.end_ns)
             if session.recorded and between == (session.origin_ns, session.latest_ns):
                 stretch = "whole recording"
-        self.idle.show_load(load(session, timeline, *between), self.scene.device, self.scene.cause, stretch)
+        which = self.scene.device if len(session.described) > 1 else ""
+        self.idle.show_load(load(session, timeline, *between), which, self.scene.cause, stretch)
 
     def _show_findings(self) -> None:
         session = self.session

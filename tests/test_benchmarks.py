@@ -173,6 +173,24 @@ def test_the_table_of_modes_varies_one_axis_at_a_time(tmp_path: Path) -> None:
         assert row["degraded"] == {}
 
 
+def test_the_whole_table_is_made_in_parts(tmp_path: Path) -> None:
+    found = tmp_path / "rows"
+    arguments = ("--device", "cpu", "--product", "--count", 2, "--json", found)
+    begun = run("pipeline.py", *arguments, "--base", "reference", "--budget", 0.5)
+    part = found.read_text()
+    left = begun.stdout.count("no time was left for")
+    assert (begun.returncode, left + part.count("\n")) == (0, 72)
+    assert left > 0
+    whole = run("pipeline.py", *arguments)
+    assert (whole.returncode, whole.stderr) == (0, "")
+    assert found.read_text().startswith(part)
+    rows = [json.loads(line) for line in found.read_text().splitlines()]
+    assert len({tuple(row["arrangement"].values()) for row in rows}) == len(rows) == 72
+    assert {row["counted"] for row in rows} == {2}
+    assert whole.stdout.count("\n| ") == 73  # with the head
+    assert "times as long as the best one" in whole.stdout
+
+
 def test_rows_that_time_does_not_reach_are_named() -> None:
     result = run("pipeline.py", "--device", "cpu", "--vary", "evaluate", "--budget", 0)
     assert result.returncode == 0

@@ -13,6 +13,7 @@ from cuzk_engine.groth16.plan import Query
 from cuzk_engine.key_tiers import KeyTiers, Tier
 from cuzk_engine.keys import KeyCache, LoadedKey
 from cuzk_engine.params_keys import LoadedParams
+from cuzk_engine.proving_process import OpenedDevice
 from cuzk_engine.runner import Evaluation, PipelineSettings, Prestage, Residency, Runner
 from tests.support.bellperson import ToyKey, make_toy
 from tests.support.bench import ME, Bench
@@ -173,7 +174,7 @@ def test_threads_are_shared_out(monkeypatch):
 
 def test_the_runtime_says_where_keys_are():
     bench = HotBench()
-    runtime = RunnerRuntime(bench.device, bench.host, bench.events.append, 0)
+    runtime = RunnerRuntime(OpenedDevice(bench.device, bench.host, 0), bench.events.append)
     path = str(case("bn128", "merkle10").path("circuit.zkey"))
     assert not runtime.load_key(path, SETTINGS)
     (state,) = runtime.loaded_keys()

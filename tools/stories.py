@@ -116,17 +116,21 @@ class Stage:
         now = self.session.latest_ns
         self.wait(lambda: self.session.latest_ns >= now + _SETTLE_NS, "telemetry")
 
-    def prove(self, partitions: int, label: str) -> Proved:
-        """One job, handed in, ended, and known to the window."""
-        start = self.session.latest_ns
+    def hand_in(self, partitions: int, label: str) -> str:
+        """A job's id."""
         circuit = self._circuit
         more = [circuit.witness] * (partitions - 1)
         name = self._client.register_circuit(circuit.key, circuit.name).id
-        job = self._client.submit(circuit_id=name, witness_path=circuit.witness, more_witnesses=more, label=label)
-        self.wait(lambda: (known := self.session.jobs.get(job.id)) is not None and known.state.ended, f"job {label!r}")
+        return self._client.submit(circuit_id=name, witness_path=circuit.witness, more_witnesses=more, label=label).id
+
+    def prove(self, partitions: int, label: str) -> Proved:
+        """One job, handed in, ended, and known to the window."""
+        start = self.session.latest_ns
+        job = self.hand_in(partitions, label)
+        self.wait(lambda: (known := self.session.jobs.get(job)) is not None and known.state.ended, f"job {label!r}")
         self.settle()
-        self.window.live.jobs.select(job.id)
-        ended = self.session.jobs.get(job.id)
+        self.window.live.jobs.select(job)
+        ended = self.session.jobs.get(job)
         assert ended is not None
         kernels = self.timeline.tracks[Lane.COMPUTE.value].rows
         inside = kernels["start"] >= start
@@ -263,7 +267,7 @@ def idle_story(stage: Stage, partitions: int = 20, shrinks_to: float = 0.5) -> N
 def watch_recording(stage: Stage, file: Path) -> None:
     """Opens what was recorded in the window; it has the same gaps."""
     live = idle_by_cause(stage.timeline.gaps, 0, stage.session.latest_ns)
-    stage.window.open_recording(str(file))
+    stage.window.recordings.open(str(file))
     view = stage.window.recording
     assert view is not None
     stage.wait(lambda: view.feed.done and stage.window.top.pill.word == "Recording", "the recording")
@@ -274,7 +278,7 @@ def watch_recording(stage: Stage, file: Path) -> None:
         there = next((other.ns for other in recorded if other.cause == row.cause), 0)
         expect(there >= 0.9 * row.ns, f"of {row.ns} ns {row.cause} the recording has {there}")
     stage.picture("story-idle-recording")
-    stage.window.back_to_live()
+    stage.window.recordings.close()
 
 
 def room_for_one(key: Path) -> int:

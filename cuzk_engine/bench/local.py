@@ -13,32 +13,36 @@ from cuzk_engine.bench.interruption import Interruption
 from cuzk_engine.bench.meter import Meter
 from cuzk_engine.bench.results import ProofTime, Round
 from cuzk_engine.bench.variations import Variation
-from cuzk_engine.devices.arena import host_budget
+from cuzk_engine.config import FROM_FILE, Settings
 from cuzk_engine.devices.base import CancelToken, Owner
-from cuzk_engine.devices.host import HostMemory
-from cuzk_engine.devices.select import open_device, resolve_name
 from cuzk_engine.errors import UsageError
 from cuzk_engine.key_tiers import KeyTiers
 from cuzk_engine.keys import KeyCache
-from cuzk_engine.runner import Evaluation, PipelineSettings, Prestage, Residency, Runner
-from cuzk_engine.settings import WORKERS_KEY, definition, value_text
+from cuzk_engine.process_options import PROCESS_KEYS, ProcessOptions, pipeline_texts
+from cuzk_engine.proving_process import OpenedDevice, pipeline_settings, workers_of
+from cuzk_engine.runner import PipelineSettings, Runner
+from cuzk_engine.settings import PIPELINE_KEYS, WORKERS_KEY
+from cuzk_engine.units import parse_duration
 
-_PIPELINE_KEYS: Final = ("pipeline.prestage", "pipeline.double_buffer", "pipeline.evaluate", "srs.residency")
+_USED: Final = frozenset({*PIPELINE_KEYS, *PROCESS_KEYS, WORKERS_KEY})
 _PROC: Final = Path("/proc/self")
 
 
 class LocalEngine:
-    """Proves in this process. A context manager: leaving it ends what runs and closes the device."""
+    """Proves in this process on ``device`` (cpu or cuda:N), with ``settings`` but for what a variation changes. A
+    context manager: leaving it ends what runs and closes the device."""
 
-    def __init__(self, key: Path, witness: Path, device: str, interruption: Interruption) -> None:
+    def __init__(self, key: Path, witness: Path, device: str, settings: Settings, interruption: Interruption) -> None:
         self._key, self._witness = key, witness
         self._interruption = interruption
         self._meter = Meter()
-        name = resolve_name(device)
-        self._host = HostMemory(host_budget().nbytes, self._meter, device=name)
-        self._device = open_device(name, self._meter, host=self._host)
-        keys = KeyCache(tiers=KeyTiers(self._device, self._host))
-        self._runner = Runner(self._device, keys, self._meter)
+        self._settings = settings
+        options = ProcessOptions.of(settings)
+        self._opened = opened = OpenedDevice.open(device, options, self._meter)
+        self._device = opened.device
+        tiers = KeyTiers(opened.device, opened.host, opened.threads)
+        keys = KeyCache(threads=opened.threads, tiers=tiers, min_idle_ns=parse_duration(options.min_idle))
+        self._runner = Runner(opened.device, keys, self._meter, opened.threads, options.evaluation_threads)
         self._cancel = CancelToken()
         self._numbers = itertools.count()
 
@@ -48,13 +52,12 @@ class LocalEngine:
     def __exit__(self, *exc: object) -> None:
         self._cancel.set()
         self._runner.release_caches()
-        self._device.close()
-        self._host.close()
+        self._opened.close()
 
     def check(self, variation: Variation) -> None:
         """Raises UsageError for a setting that has no meaning here."""
         for key, _ in variation.settings:
-            if key not in (*_PIPELINE_KEYS, WORKERS_KEY):
+            if key not in (*PIPELINE_KEYS, WORKERS_KEY):
                 raise UsageError(f"--vary: {key} can be varied through a running engine only (--daemon)")
 
     def describe(self) -> dict[str, Any]:
@@ -65,13 +68,16 @@ class LocalEngine:
         """What a reader of the figures should know: settings that make no difference here."""
         inert = set(self._device.info.inert_settings)
         varied = {key for variation in variations for key, _ in variation.settings}
-        return [f"{key} makes no difference on {self._device.info.id}" for key in sorted(varied & inert)]
+        found = [f"{key} makes no difference on {self._device.info.id}" for key in sorted(varied & inert)]
+        given = sorted(key for key, source in self._settings.sources.items() if source == FROM_FILE and key in _USED)
+        given = [key for key in given if key not in varied]
+        return [*found, f"{', '.join(given)} as in {self._settings.path}"] if given else found
 
     def run(self, variation: Variation, count: int, concurrency: int) -> Round:
         """``count`` proofs, at most ``concurrency`` of them submitted at once. Raises what the first one that failed
         raised; the others are cancelled, and the engine is of no use then."""
-        workers = min(concurrency, int(variation.value(WORKERS_KEY) or value_text(definition(WORKERS_KEY).default)))
-        settings = pipeline_settings(variation)
+        workers = min(concurrency, self._workers(variation))
+        settings = pipeline_settings({**pipeline_texts(self._settings), **dict(variation.settings)})
 
         def work(job: str, worker: int) -> ProofTime:
             return self._prove(job, worker, settings)
@@ -91,23 +97,17 @@ class LocalEngine:
             resident_peak() if is_reset else None,
         )
 
+    def _workers(self, variation: Variation) -> int:
+        varied = variation.value(WORKERS_KEY)
+        return workers_of(self._settings, self._device.info) if varied is None else int(varied)
+
     def _prove(self, job: str, worker: int, settings: PipelineSettings) -> ProofTime:
         start = time.monotonic_ns()
         owner = Owner(job, 0, worker)
         outcome = self._runner.prove(self._key, self._witness, owner, settings, cancel=self._cancel)
         seconds = (time.monotonic_ns() - start) / 1e9
-        return ProofTime(seconds, {name: ns / 1e9 for name, ns in outcome.phases.items()}, outcome.prestage)
-
-
-def pipeline_settings(variation: Variation) -> PipelineSettings:
-    """The defaults, with what the variation changes."""
-    texts = {key: variation.value(key) or value_text(definition(key).default) for key in _PIPELINE_KEYS}
-    return PipelineSettings(
-        prestage=Prestage(texts["pipeline.prestage"]),
-        double_buffer=texts["pipeline.double_buffer"] == "true",
-        evaluate=Evaluation(texts["pipeline.evaluate"]),
-        residency=Residency(texts["srs.residency"]),
-    )
+        phases = {name: ns / 1e9 for name, ns in outcome.phases.items()}
+        return ProofTime(seconds, phases, outcome.prestage, settings.prestage)
 
 
 def reset_resident_peak(process: Path = _PROC) -> bool:

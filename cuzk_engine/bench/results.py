@@ -17,6 +17,7 @@ class ProofTime:
     seconds: float
     phases: dict[str, float]
     prestage: str = ""  # what was really done, where it is known
+    asked: str = "ahead"  # and what should have been
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +128,9 @@ class Series:
     @property
     def staged_otherwise(self) -> dict[str, int]:
         """How often another pre-staging was used than asked for, because the memory plan did not admit it."""
-        asked = self.variation.value("pipeline.prestage") or "ahead"
         counts: dict[str, int] = {}
         for proof in self.proofs:
-            if proof.prestage and proof.prestage != asked:
+            if proof.prestage and proof.prestage != proof.asked:
                 counts[proof.prestage] = counts.get(proof.prestage, 0) + 1
         return counts
 

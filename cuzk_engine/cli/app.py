@@ -6,6 +6,7 @@ import argparse
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from cuzk_engine.cli import engine
 from cuzk_engine.errors import CuzkError
 
 if TYPE_CHECKING:
@@ -23,10 +24,12 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
         metavar="FOLDER",
         help="without a display: prove the demo circuit without a window, and leave the proof and a picture in FOLDER",
     )
+    engine.add_options(parser, "show the engine at this address, not this machine's own")
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
+    engine.check_options(args)
     try:
         window = importlib.import_module("cuzk_gui.main")
     except ImportError as error:
@@ -36,5 +39,8 @@ def run(args: argparse.Namespace) -> int:
     arguments = [] if args.recording is None else [args.recording]
     arguments += ["--start"] if args.start else []
     arguments += [] if args.demo is None else ["--demo", args.demo]
+    for option in ("daemon", "cert", "token"):
+        value = getattr(args, option)
+        arguments += [] if value is None else [f"--{option}", str(value)]
     code: int = window.main(arguments)
     return code

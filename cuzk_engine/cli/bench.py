@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cuzk_engine.cli import configured
 from cuzk_engine.cli.console import ProgressLine, say, say_json
 from cuzk_engine.cli.engine import add_options, check_options, connect
 from cuzk_engine.errors import UsageError
@@ -55,6 +56,7 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
     parser.add_argument("--curve", metavar="bn254|bls12_381", default="bn254", help="of a profile (bn254)")
     parser.add_argument("--device", metavar="auto|cpu|cuda:N", default="auto", help="where to prove (auto)")
     add_options(parser, "have the engine at ADDR (127.0.0.1:9820) prove")
+    configured.add_option(parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--plot", metavar="FILE.png", type=Path, help="draw the figures, too")
     return parser
@@ -145,7 +147,8 @@ def _engine(
         return RemoteEngine(key, witness, args.device, connect(args), interruption)
     from cuzk_engine.bench.local import LocalEngine
 
-    return LocalEngine(key, witness, args.device, interruption)
+    settings = configured.load(args)
+    return LocalEngine(key, witness, configured.device_name(settings, args.device), settings, interruption)
 
 
 def _check_plot(path: Path) -> None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cuzk_engine.config import Settings
     from cuzk_engine.devices.base import DeviceInfo
+    from cuzk_engine.devices.cuda.compiling import Progress
+    from cuzk_engine.proving_process import OpenedDevice
     from cuzk_engine.runner import PipelineSettings
 
 
@@ -22,20 +24,52 @@ def load(args: argparse.Namespace) -> Settings:
     return config.load(args.config or None)
 
 
-def pipeline_settings(settings: Settings) -> PipelineSettings:
-    from cuzk_engine.runner import Evaluation, PipelineSettings, Prestage, Residency
+def open_device(settings: Settings, name: str = "auto", compiling: Progress | None = None) -> OpenedDevice:
+    """For this process alone. ``auto``: the first device of gpus.devices. Raises UsageError, CuzkError."""
+    from cuzk_engine.process_options import ProcessOptions
+    from cuzk_engine.proving_process import OpenedDevice
 
-    return PipelineSettings(
-        Prestage(settings.text("pipeline.prestage")),
-        settings.flag("pipeline.double_buffer"),
-        Evaluation(settings.text("pipeline.evaluate")),
-        Residency(settings.text("srs.residency")),
-    )
+    return OpenedDevice.open(device_name(settings, name), ProcessOptions.of(settings), compiling=compiling)
+
+
+def open_as_engine(settings: Settings, name: str = "auto") -> OpenedDevice:
+    """As one of the engine's devices, which share the host between them. Raises UsageError, CuzkError."""
+    from cuzk_engine.daemon.device_names import DeviceNames
+    from cuzk_engine.errors import SettingError
+    from cuzk_engine.process_options import ProcessOptions
+    from cuzk_engine.proving_process import OpenedDevice
+
+    name = device_name(settings, name)
+    try:
+        chosen = DeviceNames.of_machine().choose(settings.texts("gpus.devices"))
+    except SettingError:  # of another machine's devices: the question is about this one
+        chosen = []
+    processes = len(chosen) if name in chosen else 1
+    return OpenedDevice.open(name, ProcessOptions.of(settings, processes))
+
+
+def device_name(settings: Settings, name: str) -> str:
+    """``cpu`` or ``cuda:N``. Raises UsageError, CuzkError."""
+    from cuzk_engine.devices.select import resolve_name
+
+    if name != "auto" or settings.source("gpus.devices") == "default":
+        return resolve_name(name)
+    from cuzk_engine.daemon.device_names import DeviceNames
+
+    return DeviceNames.of_machine().choose(settings.texts("gpus.devices"))[0]
+
+
+def pipeline_settings(settings: Settings) -> PipelineSettings:
+    from cuzk_engine import proving_process
+    from cuzk_engine.process_options import pipeline_texts
+
+    return proving_process.pipeline_settings(pipeline_texts(settings))
 
 
 def workers(settings: Settings, info: DeviceInfo) -> int:
-    """Of a device, by any of the names that it may have in the file."""
-    return settings.workers(info.uuid, info.bus_id, info.id.removeprefix("cuda:"), info.id)
+    from cuzk_engine.proving_process import workers_of
+
+    return workers_of(settings, info)
 
 
 def origin(settings: Settings, keys: tuple[str, ...]) -> str:

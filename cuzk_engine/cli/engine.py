@@ -4,18 +4,42 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cuzk_engine.errors import UsageError
 
 if TYPE_CHECKING:
     from cuzk_engine.client import EngineClient
 
+_OWN = "the engine's address (that of your own one)"
 
-def add_options(parser: argparse.ArgumentParser, help: str) -> None:
-    parser.add_argument("--daemon", metavar="ADDR", help=help)
-    parser.add_argument("--cert", metavar="FILE", type=Path, help="certificate (PEM) of an engine elsewhere")
-    parser.add_argument("--token", metavar="FILE", type=Path, help="file with the token that it asks for")
+
+def add_options(parser: argparse.ArgumentParser, help: str = _OWN, default: Any = None) -> None:
+    parser.add_argument("--daemon", metavar="ADDR", default=default, help=help)
+    parser.add_argument(
+        "--cert", metavar="FILE", type=Path, default=default, help="certificate (PEM) of an engine elsewhere"
+    )
+    parser.add_argument(
+        "--token", metavar="FILE", type=Path, default=default, help="file with the token that it asks for"
+    )
+
+
+def add_actions(parser: argparse.ArgumentParser) -> Any:
+    """Sub-commands, each of which takes the engine's options, --json and --debug too: before the action's name or
+    after it."""
+    add_options(parser)
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    return parser.add_subparsers(metavar="ACTION", dest="action")
+
+
+def add_action(actions: Any, name: str, text: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(
+        name, help=text, description=text[:1].upper() + text[1:] + ".", allow_abbrev=False
+    )
+    add_options(parser, default=argparse.SUPPRESS)
+    parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print the result as JSON")
+    parser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    return parser
 
 
 def check_options(args: argparse.Namespace) -> None:

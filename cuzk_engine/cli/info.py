@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from cuzk_engine.cli import configured
 from cuzk_engine.cli.console import say, say_json
+from cuzk_engine.errors import SettingError
 
 if TYPE_CHECKING:
     from cuzk_engine.client.recording import Recording
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from cuzk_engine.runner import PipelineSettings
 
     Subparsers = argparse._SubParsersAction[Any]
+
+
+_ROOMS: Final = (("device_peak", "device_capacity"), ("host_vectors", "host_capacity"))
 
 
 def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
@@ -37,21 +41,21 @@ def run(args: argparse.Namespace) -> int:
     if _is_recording(args.file):
         return _show_recording(args)
     description = describe(args.file)
-    memory = None
+    memory, unknown = None, ""
     if description.kind in (FileKind.ZKEY, FileKind.PARAMS):
-        from cuzk_engine.devices.select import open_device
-
         settings = configured.load(args)
-        device = open_device(arena=settings.text("cpu.arena"))
+        wanted = configured.pipeline_settings(settings)
         try:
-            wanted = configured.pipeline_settings(settings)
-            memory = estimate(args.file, device, wanted, bellperson=description.kind is FileKind.PARAMS)
-        finally:
-            device.close()
+            opened = configured.open_as_engine(settings)
+        except SettingError as error:  # of another machine's devices; what the file holds can be said all the same
+            unknown = str(error)
+        else:
+            with opened:
+                memory = estimate(args.file, opened.device, wanted, bellperson=description.kind is FileKind.PARAMS)
     if args.json:
         say_json({"path": description.path, **description.fields, **({"memory": memory} if memory else {})})
     else:
-        say("\n".join(_lines(description, memory)))
+        say("\n".join(_lines(description, memory, unknown)))
     return 1 if description.kind is FileKind.UNKNOWN else 0
 
 
@@ -118,7 +122,7 @@ def estimate(
     opened = Params.open(key) if bellperson else ZKey.open(key)
     sizes = ParamsSizes.of_key(opened) if isinstance(opened, Params) else CircuitSizes.of(opened)
     plan = plan_for(device, sizes, settings or PipelineSettings())
-    info = device.info
+    info, host = device.info, device.host.memory().capacity
     return {
         "device": info.id,
         "device_peak": plan.peak,
@@ -127,11 +131,12 @@ def estimate(
         "mapped_key": opened.file_bytes,
         "device_capacity": info.capacity,
         "capacity_source": info.capacity_source,
-        "fits": plan.peak <= info.capacity,
+        "host_capacity": host,
+        "fits": plan.peak <= info.capacity and plan.host_bytes <= host,
     }
 
 
-def _lines(description: FileDescription, memory: dict[str, Any] | None) -> list[str]:
+def _lines(description: FileDescription, memory: dict[str, Any] | None, unknown: str) -> list[str]:
     from cuzk_engine.units import format_size
 
     rows: list[tuple[str, str]] = []
@@ -144,12 +149,15 @@ def _lines(description: FileDescription, memory: dict[str, Any] | None) -> list[
             rows.append((name.replace("_", " "), shown))
     if memory is not None:
         purposes = ", ".join(f"{name} {format_size(nbytes)}" for name, nbytes in memory["by_purpose"].items())
-        fits = "fits" if memory["fits"] else "does not fit"
+        fits, room = ("fits" if memory[need] <= memory[there] else "does not fit" for need, there in _ROOMS)
         capacity = f"{format_size(memory['device_capacity'])} ({memory['capacity_source']})"
         rows.append(("memory of a proof", f"{format_size(memory['device_peak'])} on {memory['device']}: {purposes}"))
         rows.append(("", f"{fits} into {capacity}"))
         host = f"{format_size(memory['host_vectors'])} of vectors, {format_size(memory['mapped_key'])} of mapped key"
         rows.append(("beside it on the host", host))
+        rows.append(("", f"{room} into {format_size(memory['host_capacity'])} of the host's memory"))
+    if unknown:
+        rows.append(("memory of a proof", f"not known: {unknown}"))
     width = max(len(name) for name, _ in rows)
     lines = [description.path, *(f"  {name:<{width}}  {value}" for name, value in rows)]
     if sections:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 COMMANDS: Final = {
     "app": "open the window",
     "daemon": "start, stop and look at the engine's background process",
+    "jobs": "submit, watch and cancel jobs of a running engine",
+    "settings": "see and change the settings of a running engine",
     "prove": "make a proof, verify it, write it",
     "verify": "check a proof",
     "plan": "say how much memory proofs with a key need",

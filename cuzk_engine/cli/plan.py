@@ -59,12 +59,11 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> int:
     from dataclasses import asdict
 
-    from cuzk_engine.devices.select import open_device
     from cuzk_engine.pipeline.report import plan_report, work_of
 
     settings = configured.load(args)
-    device = open_device(args.device, arena=settings.text("cpu.arena"))
-    try:
+    with configured.open_as_engine(settings, args.device) as opened:
+        device = opened.device
         workers = args.workers or configured.workers(settings, device.info)
         report = plan_report(device, work_of(args.key), settings_of(args, settings), workers)
         if args.json:
@@ -72,8 +71,6 @@ def run(args: argparse.Namespace) -> int:
         else:
             origin = configured.origin(settings, _keys(args))
             say("\n".join(lines(args.key, report, device.info.capacity_source, origin)))
-    finally:
-        device.close()
     return 0 if report.fits else 1
 
 
@@ -89,7 +86,7 @@ def settings_of(args: argparse.Namespace, settings: Settings) -> PipelineSetting
 
 
 def _keys(args: argparse.Namespace) -> tuple[str, ...]:
-    return (*PIPELINE_KEYS, *(() if args.workers else (WORKERS_KEY,)), "cpu.arena")
+    return (*PIPELINE_KEYS, *(() if args.workers else (WORKERS_KEY,)), "cpu.arena", "memory.total_budget")
 
 
 def lines(key: Path, report: PlanReport, source: str, origin: str = "") -> list[str]:

@@ -11,7 +11,6 @@ import argparse
 import contextlib
 import os
 import signal
-import stat
 import sys
 import threading
 import time
@@ -21,11 +20,10 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from cuzk_engine.cli import configured
+from cuzk_engine.cli import configured, outputs
 from cuzk_engine.cli.console import OutputError, ProgressLine, say, say_json
 from cuzk_engine.cli.engine import add_options, check_options, connect
 from cuzk_engine.errors import CancelledError, CuzkError, UsageError
-from cuzk_engine.paths import why_not_writable
 
 if TYPE_CHECKING:
     from cuzk_engine.devices.base import CancelToken
@@ -103,57 +101,7 @@ def check_outputs(args: argparse.Namespace) -> None:
     inputs = [("the key", args.key), *(("the witness", path) for path in args.witness)]
     if args.circuit is not None:
         inputs.append(("the circuit", args.circuit))
-    proof, _ = _look_at(args.proof), _look_at(args.public)
-    if _same_file(args.proof, args.public) and (proof is None or stat.S_ISREG(proof)):
-        raise UsageError(f"{args.proof}: proof and public signals cannot be written to one file")
-    for output in (args.proof, args.public):
-        for name, path in inputs:
-            if _same_file(output, path):
-                raise UsageError(f"{output}: is {name}, it would be overwritten")
-        mode = _look_at(output)
-        if mode is not None and stat.S_ISDIR(mode):
-            raise CuzkError(f"{output}: cannot be written: is a folder")
-        folder = Path(os.path.realpath(output)).parent
-        if not os.path.isdir(folder):
-            raise CuzkError(f"{output}: cannot be written: the folder {folder} does not exist")
-        place = output if mode is not None else folder
-        if not os.access(place, os.W_OK):
-            raise CuzkError(f"{output}: cannot be written: {why_not_writable(place)}")
-
-
-def _look_at(output: Path) -> int | None:
-    """What kind of file is there, as os.stat says it; None for none."""
-    try:
-        return os.stat(output).st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise CuzkError(f"{output}: cannot be written: {(error.strerror or str(error)).lower()}") from error
-
-
-def write_pair(proof: Path, proof_data: bytes | str, public: Path, public_json: str) -> None:
-    """Writes both files, or neither: an old file is put back when the second one cannot be put in place."""
-    from cuzk_engine.formats.atomic import PendingFile, write_atomically
-
-    with PendingFile(proof, proof_data) as first, PendingFile(public, public_json) as second:
-        old = proof.read_bytes() if os.path.isfile(proof) else None
-        existed = os.path.exists(proof)
-        first.commit()
-        try:
-            second.commit()
-        except BaseException:
-            if old is not None:
-                write_atomically(proof, old)
-            elif not existed:
-                proof.unlink(missing_ok=True)
-            raise
-
-
-def _same_file(one: Path, other: Path) -> bool:
-    try:
-        return os.path.samefile(one, other)
-    except OSError:
-        return os.path.realpath(one) == os.path.realpath(other)
+    outputs.check_pair(args.proof, args.public, inputs)
 
 
 @dataclass
@@ -210,7 +158,7 @@ class _Task:
         self.committing = True
         if self.interrupted_by is not None:
             raise CancelledError("cancelled")
-        write_pair(self.args.proof, proof, self.args.public, public_json)
+        outputs.write_pair(self.args.proof, proof, self.args.public, public_json)
 
     def _run(self) -> None:
         try:
@@ -240,7 +188,6 @@ class _interruptible:  # noqa: N801 - used like a function
 def _prove_here(task: _Task) -> dict[str, Any]:
     started = time.monotonic_ns()
     from cuzk_engine.devices.base import CancelToken, Owner
-    from cuzk_engine.devices.select import open_device
     from cuzk_engine.keys import KeyCache
     from cuzk_engine.runner import Runner
 
@@ -249,9 +196,10 @@ def _prove_here(task: _Task) -> dict[str, Any]:
     args = task.args
     settings = configured.load(args)
     wanted = configured.pipeline_settings(settings)
-    device = open_device(args.device, arena=settings.text("cpu.arena"), compiling=task.compiling)
-    try:
-        runner = Runner(device, KeyCache())
+    with configured.open_device(settings, args.device, task.compiling) as opened:
+        device, threads = opened.device, opened.threads
+        evaluation_threads = settings.number("synthesis.threads")
+        runner = Runner(device, KeyCache(threads=threads), threads=threads, evaluation_threads=evaluation_threads)
         if args.circuit is not None:
             return _prove_partitions(task, runner, wanted, cancel, started)
         outcome = runner.prove(args.key, args.witness[0], Owner(), wanted, task.report, cancel)
@@ -268,8 +216,6 @@ def _prove_here(task: _Task) -> dict[str, Any]:
             "phases": {name: nanoseconds / 1e9 for name, nanoseconds in outcome.phases.items()},
             "peak_device_bytes": outcome.peak_bytes,
         }
-    finally:
-        device.close()
 
 
 def _prove_partitions(

@@ -34,7 +34,7 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("file", metavar="FILE", type=Path)
-    add_options(parser, "the engine's address (that of your own one)")
+    add_options(parser)
     parser.add_argument("--seconds", metavar="N", type=_seconds, help="end after so many seconds")
     parser.add_argument(
         "--history", metavar="DURATION", default=_DEFAULT_HISTORY, help=f"begin so far in the past ({_DEFAULT_HISTORY})"
@@ -51,8 +51,11 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     from cuzk_engine.cli.signals import terminable
+    from cuzk_engine.daemon import footprint
     from cuzk_engine.recording.writer import RecordingWriter
 
+    footprint.configure_malloc(footprint.SUPERVISOR)  # a recording may last for days, and does the same with batches
+    footprint.keep_no_freed_arrays()
     history, limit = _duration("--history", args.history), _size("--limit", args.limit)
     with terminable(), connect(args) as client:
         client.identify()  # says in one line when nobody answers, before a file is made

@@ -8,6 +8,7 @@ import ipaddress
 from dataclasses import dataclass
 
 from cuzk_engine.errors import CuzkError
+from cuzk_engine.paths import is_utf8
 
 _FORMS = "host:port, [::1]:port or unix:///path"
 
@@ -66,6 +67,8 @@ class Address:
 def parse_address(text: str) -> Address:
     """Raises CuzkError that names the accepted forms."""
     value = text.strip()
+    if not is_utf8(value):
+        raise CuzkError(f"address {text!r} is not one: expected {_FORMS}, in UTF-8")
     if value.startswith("unix:"):
         path = value.removeprefix("unix:")
         path = path.removeprefix("//") if path.startswith("//") else path

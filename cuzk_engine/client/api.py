@@ -7,6 +7,7 @@ Every call may raise DaemonError (no engine there, or not one of ours) or CuzkEr
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 MAX_MESSAGE: Final = 256 << 20
 _CALL_TIMEOUT: Final = 15.0  # seconds, for calls that look at memory only
 _FILE_TIMEOUT: Final = 3600.0  # for calls that read a whole key file once
+_CLOSE_TIME: Final = 1.0
 _CHUNK: Final = 1 << 20
 
 T = TypeVar("T")
@@ -44,7 +46,8 @@ T = TypeVar("T")
 class EngineClient:
     """A connection to the engine at ``address``; made without waiting, so a wrong address shows at the first call.
 
-    ``certificate`` (PEM) turns TLS on, ``token`` is sent with every call: a remote engine asks for both.
+    ``certificate`` (PEM) turns TLS on, ``token`` is sent with every call: a remote engine asks for both. Raises
+    DaemonError for what cannot be one.
     """
 
     def __init__(
@@ -53,9 +56,11 @@ class EngineClient:
         import grpc
         from grpc_health.v1 import health_pb2_grpc
 
+        from cuzk_engine.client.tls import check_access, name_to_verify
         from cuzk_engine.proto import engine_v1_pb2_grpc as rpc
 
         parsed = parse_address(address)
+        check_access(certificate, token)
         self._address: Final[Address] = parsed
         self._metadata: Final = (("authorization", f"Bearer {token}"),) if token else ()
         options = [
@@ -68,7 +73,7 @@ class EngineClient:
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.enable_http_proxy", 0),
         ]
-        name = _name_to_verify(certificate, parsed) if certificate else None
+        name = name_to_verify(certificate, parsed.dialled) if certificate else None
         if name is not None:
             options.append(("grpc.ssl_target_name_override", name))  # type: ignore[arg-type]
         if parsed.path:
@@ -88,8 +93,14 @@ class EngineClient:
     def __enter__(self) -> EngineClient:
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        if kind is None or issubclass(kind, Exception):
+            self.close()
+            return
+        # gRPC, interrupted between a call's start and that of the thread that serves it, would wait for it for ever.
+        thread = threading.Thread(target=self.close, name="closing", daemon=True)
+        thread.start()
+        thread.join(_CLOSE_TIME)
 
     @property
     def address(self) -> str:
@@ -125,9 +136,7 @@ class EngineClient:
         """
         from cuzk_engine.proto import engine_v1_pb2 as pb
 
-        request = pb.ApplySettingsRequest(
-            changes=[pb.SettingChange(key=c.key, value=c.value, device=c.device) for c in changes]
-        )
+        request = pb.ApplySettingsRequest(changes=map(_change, changes))
         return _settings(self._call(self._control.ApplySettings, request))
 
     def plan(
@@ -146,9 +155,9 @@ class EngineClient:
 
         request = pb.PlanRequest(
             key_path=_absolute(key_path),
-            circuit_id=circuit_id,
-            device=device,
-            settings=[pb.SettingChange(key=c.key, value=c.value, device=c.device) for c in settings],
+            circuit_id=_text("circuit", circuit_id),
+            device=_text("device", device),
+            settings=map(_change, settings),
             workers=workers,
         )
         return plan_from_wire(self._call(self._control.Plan, request, _FILE_TIMEOUT))
@@ -176,7 +185,7 @@ class EngineClient:
         from cuzk_engine.client.convert import circuit_from_wire
         from cuzk_engine.proto import engine_v1_pb2 as pb
 
-        request = pb.RegisterCircuitRequest(key_path=_absolute(path), name=name)
+        request = pb.RegisterCircuitRequest(key_path=_absolute(path), name=_text("name", name))
         return circuit_from_wire(self._call(self._circuits.Register, request, _FILE_TIMEOUT))
 
     def circuits(self) -> list[CircuitInfo]:
@@ -189,7 +198,7 @@ class EngineClient:
         """Forgets the circuit; its file stays."""
         from cuzk_engine.proto import engine_v1_pb2 as pb
 
-        self._call(self._circuits.Remove, pb.RemoveCircuitRequest(id=circuit_id))
+        self._call(self._circuits.Remove, pb.RemoveCircuitRequest(id=_text("circuit", circuit_id)))
 
     # ---- jobs ----
 
@@ -228,25 +237,35 @@ class EngineClient:
         device: str = "",
         label: str = "",
     ) -> JobInfo:
-        """Like ``submit``, with the .wtns file's bytes instead of its path."""
+        """Like ``submit``, with the .wtns file's bytes instead of its path. What reading ``data`` raises is raised."""
         from cuzk_engine.client.convert import job_from_wire
         from cuzk_engine.proto import engine_v1_pb2 as pb
 
         request = _submit_request(key_path, circuit_id, priority, request_id, device, label)
 
-        def chunks() -> Iterator[pb.SubmitChunk]:
-            yield pb.SubmitChunk(request=request)
-            for part in (data,) if isinstance(data, bytes) else data:
-                for start in range(0, len(part), _CHUNK):
-                    yield pb.SubmitChunk(data=part[start : start + _CHUNK])
+        faults: list[Exception] = []
 
-        return job_from_wire(self._call(self._jobs.SubmitStream, chunks(), _FILE_TIMEOUT))
+        def chunks() -> Iterator[pb.SubmitChunk]:  # in a thread of gRPC's, to which a fault means nothing
+            yield pb.SubmitChunk(request=request)
+            try:
+                for part in (data,) if isinstance(data, bytes) else data:
+                    for start in range(0, len(part), _CHUNK):
+                        yield pb.SubmitChunk(data=part[start : start + _CHUNK])
+            except Exception as error:
+                faults.append(error)
+                yield pb.SubmitChunk()  # refused: what came so far must not be taken for the whole
+
+        try:
+            return job_from_wire(self._call(self._jobs.SubmitStream, chunks(), _FILE_TIMEOUT))
+        except CuzkError:
+            if faults:
+                raise faults[0] from None
+            raise
 
     def job(self, job_id: str) -> JobInfo:
         from cuzk_engine.client.convert import job_from_wire
-        from cuzk_engine.proto import engine_v1_pb2 as pb
 
-        return job_from_wire(self._call(self._jobs.Get, pb.JobRequest(id=job_id)))
+        return job_from_wire(self._call(self._jobs.Get, _job_request(job_id)))
 
     def jobs(self, limit: int = 0) -> list[JobInfo]:
         """Newest first; ``limit`` 0 means the engine's own (1000)."""
@@ -258,23 +277,20 @@ class EngineClient:
     def watch(self, job_id: str) -> ClientStream[JobInfo]:
         """The job now and after each change; ends after its last state."""
         from cuzk_engine.client.convert import job_from_wire
-        from cuzk_engine.proto import engine_v1_pb2 as pb
 
-        call = self._jobs.Watch(pb.JobRequest(id=job_id), metadata=self._metadata)
+        call = self._jobs.Watch(_job_request(job_id), metadata=self._metadata)
         return ClientStream(call, job_from_wire, self._address)
 
     def fetch(self, job_id: str) -> ProofResult:
         """The proofs of a completed job, one a partition; CuzkError with its state for any other."""
         from cuzk_engine.client.convert import proof_from_wire
-        from cuzk_engine.proto import engine_v1_pb2 as pb
 
-        return proof_from_wire(self._call(self._jobs.Fetch, pb.JobRequest(id=job_id)))
+        return proof_from_wire(self._call(self._jobs.Fetch, _job_request(job_id)))
 
     def cancel(self, job_id: str) -> bool:
         """True when the job was running (it stops soon), False when it was waiting or had ended."""
-        from cuzk_engine.proto import engine_v1_pb2 as pb
 
-        return bool(self._call(self._jobs.Cancel, pb.JobRequest(id=job_id)).was_running)
+        return bool(self._call(self._jobs.Cancel, _job_request(job_id)).was_running)
 
     # ---- telemetry ----
 
@@ -371,12 +387,6 @@ def _explained(error: grpc.RpcError, address: Address) -> CuzkError:
     return CuzkError(details)
 
 
-def _name_to_verify(certificate: bytes, address: Address) -> str | None:
-    from cuzk_engine.client.tls import name_to_verify
-
-    return name_to_verify(certificate, address.dialled)
-
-
 def _speaks_tls(address: Address) -> bool:
     from cuzk_engine.client.tls import is_spoken
 
@@ -391,12 +401,37 @@ def _submit_request(
 
     if bool(key_path) == bool(circuit_id):
         raise CuzkError("a job needs either the path of its key or the id of its circuit")
-    request = pb.SubmitRequest(request_id=request_id, priority=priority_to_wire(priority), device=device, label=label)
+    request = pb.SubmitRequest(
+        request_id=_text("request id", request_id),
+        priority=priority_to_wire(priority),
+        device=_text("device", device),
+        label=_text("label", label),
+    )
     if circuit_id:
-        request.circuit_id = circuit_id
+        request.circuit_id = _text("circuit", circuit_id)
     else:
         request.key_path = _absolute(key_path)
     return request
+
+
+def _job_request(job_id: str) -> pb.JobRequest:
+    from cuzk_engine.proto import engine_v1_pb2 as pb
+
+    return pb.JobRequest(id=_text("job", job_id))
+
+
+def _change(change: SettingChange) -> pb.SettingChange:
+    from cuzk_engine.proto import engine_v1_pb2 as pb
+
+    key, device = _text("setting", change.key), _text("device", change.device)
+    return pb.SettingChange(key=key, value=_text(f"{key}: value", change.value), device=device)
+
+
+def _text(what: str, text: str) -> str:
+    """Raises CuzkError for what cannot be sent: a command's arguments may be any bytes."""
+    if not is_utf8(text):
+        raise CuzkError(f"{what} {text!r} is not UTF-8, which the engine's protocol needs")
+    return text
 
 
 def _settings(answer: pb.SettingList) -> list[SettingInfo]:

@@ -9,7 +9,7 @@ from cuzk_engine import config as configuration
 from cuzk_engine.client.address import Address, parse_address
 from cuzk_engine.client.api import EngineClient
 from cuzk_engine.client.instance import read_lock
-from cuzk_engine.errors import DaemonError, SettingError
+from cuzk_engine.errors import CuzkError, DaemonError, SettingError
 
 
 def connect(address: str = "", *, certificate: Path | None = None, token: Path | None = None) -> EngineClient:
@@ -26,11 +26,23 @@ def connect(address: str = "", *, certificate: Path | None = None, token: Path |
         if not address:
             raise
         settings = configuration.Settings()
-    own = parse_address(known.address if known else settings.text("daemon.listen"))
+    own = parse_address(known.address) if known else _configured(settings, is_needed=not address)
     target = parse_address(address) if address else own
+    assert target is not None
     if certificate is not None:
         return _secure(target, certificate, token)
-    return own_client(target, settings) if _is_same(target, own) else EngineClient(str(target))
+    is_own = own is not None and _is_same(target, own)
+    return own_client(target, settings) if is_own else EngineClient(str(target))
+
+
+def _configured(settings: configuration.Settings, *, is_needed: bool) -> Address | None:
+    """Where this user's own engine would be."""
+    try:
+        return parse_address(settings.text("daemon.listen"))
+    except CuzkError as error:
+        if is_needed:
+            raise SettingError(f"daemon.listen: {error}") from error
+        return None
 
 
 def settings_of(config: str | Path | None) -> configuration.Settings:
@@ -44,18 +56,18 @@ def settings_of(config: str | Path | None) -> configuration.Settings:
 
 
 def own_client(target: Address, settings: configuration.Settings) -> EngineClient:
-    """With the certificate and the token of the configuration, where TLS is set up."""
+    """With the certificate and the token of the configuration, where TLS is set up; on a socket with the token."""
     certificate, token = (os.path.expanduser(settings.text(f"daemon.{key}")) for key in ("tls_cert", "token_file"))
-    if target.path or not certificate:
+    if not (token if target.path else certificate):
         return EngineClient(str(target))
-    return _secure(target, Path(certificate), Path(token) if token else None)
+    return _secure(target, None if target.path else Path(certificate), Path(token) if token else None)
 
 
-def _secure(target: Address, certificate: Path, token: Path | None) -> EngineClient:
+def _secure(target: Address, certificate: Path | None, token: Path | None) -> EngineClient:
     try:
         return EngineClient(
             str(target),
-            certificate=certificate.read_bytes(),
+            certificate=certificate.read_bytes() if certificate else None,
             token=token.read_text(encoding="utf-8").strip() if token else None,
         )
     except (OSError, UnicodeDecodeError) as error:

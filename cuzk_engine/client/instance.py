@@ -58,20 +58,24 @@ def read_lock() -> LockState:
     """Looks without waiting. A shared lock is taken for a moment to see whether somebody holds the exclusive one."""
     try:
         descriptor = os.open(lock_path(), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return _look(descriptor)
+        finally:
+            os.close(descriptor)
     except FileNotFoundError:
         return LockState(False, False, None)
     except OSError as error:
         raise DaemonError(f"{lock_path()}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+
+
+def _look(descriptor: int) -> LockState:
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            held = False
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
-        except BlockingIOError:
-            held = True
-        return LockState(True, held, _parse(os.pread(descriptor, _MAX_BYTES, 0)))
-    finally:
-        os.close(descriptor)
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        held = False
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    except BlockingIOError:
+        held = True
+    return LockState(True, held, _parse(os.pread(descriptor, _MAX_BYTES, 0)))
 
 
 class InstanceLock:

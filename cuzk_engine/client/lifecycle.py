@@ -48,6 +48,7 @@ _WORDS: Final = {
     ProcessState.DRAINING: "finishing what runs, taking nothing new",
     ProcessState.STOPPING: "stopping",
 }
+_DEVICE_WORDS: Final = {"failed": "out of order"}
 _ANSWER_TIME: Final = 3.0  # seconds a living engine may take to say who it is, on a busy machine
 _START_TIME: Final = 60.0
 _DRAIN_TIME: Final = 60.0
@@ -213,9 +214,8 @@ def _described(identity: EngineIdentity, target: Address) -> DaemonStatus:
     state = _STATES.get(identity.state, ProcessState.STARTING)
     message = f"the engine is {_WORDS[state]} at {target} (pid {identity.pid}, started by the {identity.started_by})"
     for device in identity.devices:
-        if device.state in ("failed", "restarting"):
-            message += f"; device {device.id} is {'out of order' if device.state == 'failed' else 'restarting'}: "
-            message += device.reason
+        if device.state != "ready" and device.reason:
+            message += f"; device {device.id} is {_DEVICE_WORDS.get(device.state, device.state)}: {device.reason}"
     if stale:
         message += f"; it runs build {identity.build}, installed is {installed}: restart it"
     return DaemonStatus(

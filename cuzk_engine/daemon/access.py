@@ -85,8 +85,10 @@ def _refusing(handler: Any) -> Any:
 
 def _token(path: str) -> str:
     token = _read("daemon.token_file", path).decode(errors="replace").strip()
-    if len(token) < _SHORTEST_TOKEN or not token.isascii():
-        raise SettingError(f"daemon.token_file {path}: expected a token of at least {_SHORTEST_TOKEN} ASCII characters")
+    if len(token) < _SHORTEST_TOKEN or not (token.isascii() and token.isprintable()):  # a call can carry no other
+        raise SettingError(
+            f"daemon.token_file {path}: expected one line, a token of at least {_SHORTEST_TOKEN} ASCII characters"
+        )
     mode = os.stat(os.path.expanduser(path)).st_mode & 0o777
     if mode & 0o077:
         raise SettingError(f"daemon.token_file {path}: others may read it (mode {mode:03o}), expected mode 600")

@@ -299,7 +299,7 @@ def main(arguments: list[str]) -> int:
         daemon=True,
     ).start()
     try:
-        runtime = make_runtime(device, json.loads(options), events.add)
+        runtime = make_runtime(device, json.loads(options), events.add, lambda step: _opening(channel, step))
     except CuzkError as error:
         return _refuse(channel, events, str(error), is_final=not isinstance(error, _PASSING))
     except (MemoryError, OSError) as error:
@@ -362,6 +362,11 @@ def _report_for_ever(
             continue
         except OSError:
             return
+
+
+def _opening(channel: BlockingChannel, step: str) -> None:
+    with contextlib.suppress(OSError):
+        channel.send({"type": "opening", "step": step})
 
 
 def _refuse(channel: BlockingChannel, events: EventBuffer, reason: str, *, is_final: bool) -> int:

@@ -85,6 +85,8 @@ class DeviceHandle:
         self._is_lost = False
         self._was_ready = False
         self._sent_workers = 0
+        self._is_told_stalled = False
+        self._step = ""  # of opening the device, as its process last said
         self._watchdog = Watchdog()
         self._verdict = ""
         self._remains: asyncio.subprocess.Process | None = None
@@ -97,6 +99,11 @@ class DeviceHandle:
     def has_failed(self) -> bool:
         """Whether nothing should wait for it."""
         return self.state == "failed"
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether it is being opened for the first time, and is likely to be ready soon."""
+        return self.state == "starting" and not self._watchdog.is_stalled
 
     @property
     def workers(self) -> int:
@@ -139,9 +146,10 @@ class DeviceHandle:
                 self._listener.device_renewed(self)
                 continue
             restarts.ended(started, clock(), was_ready=was_ready, is_final=refusal is Refusal.FINAL)
+            is_known = self.has_failed and not was_ready  # one that never opens is told of once
             is_news = reason != self.reason or (restarts.is_hopeless and not self.has_failed)
             self.state, self.reason, self.pid = "failed" if restarts.is_hopeless else "restarting", reason, 0
-            if refusal is Refusal.NONE:
+            if refusal is Refusal.NONE and not is_known:
                 self._listener.device_died(self, reason, lost=self._is_lost)
             elif is_news and not restarts.is_hopeless:
                 log.warning("device %s does not start: %s; it is tried again", self.id, reason)
@@ -183,6 +191,8 @@ class DeviceHandle:
         dog.look(stopping, ending=ending)
         if dog.is_hung:
             self._condemn(f"the process of device {self.id} said nothing for {dog.silent} s and was ended")
+        elif dog.is_stalled_for_good:
+            self._condemn(f"the process of device {self.id} was ended: {self._stalled()}")
         elif dog.stuck:
             self.blamed = dog.stuck
             why = f"a proof in it did not stop within {STOPPING} s of being told to"
@@ -193,10 +203,21 @@ class DeviceHandle:
             if is_news:
                 log.warning("device %s: %s; it gets no new work until it does", self.id, self.reason)
             self._listener.device_changed(self)
+        elif dog.is_stalled and self.state == "starting":
+            if not self._is_told_stalled:
+                log.warning("device %s is not ready yet: %s", self.id, self._stalled())
+            self._is_told_stalled, self.reason = True, self._stalled()
+            self._listener.device_changed(self)
+
+    def _stalled(self) -> str:
+        return (
+            f"opening it has made no progress for {self._watchdog.opening} s ({self._step or 'nothing was said yet'})"
+        )
 
     def _condemn(self, verdict: str) -> None:
         self._verdict = verdict
-        self.state, self.reason = "restarting", verdict  # and takes no orders any more
+        # It takes no orders any more; one that nothing waits for is not waited for again.
+        self.state, self.reason = "failed" if self.has_failed else "restarting", verdict
         self.kill()
         if self._channel is not None:  # one that waits inside the driver does not end yet, and is not waited for
             asyncio.get_running_loop().call_later(_END_SECONDS, self._channel.close)
@@ -222,7 +243,7 @@ class DeviceHandle:
         self.pid = process.pid
         self._sent_workers = 0
         self._is_lost = self._was_ready = False
-        self._watchdog, self._verdict = Watchdog(), ""
+        self._watchdog, self._verdict, self._step, self._is_told_stalled = Watchdog(), "", "", False
         self._channel = channel
         if self._ending.is_set():
             channel.send({"type": "end"})
@@ -304,8 +325,15 @@ class DeviceHandle:
         match message["type"]:
             case "ready":
                 self.info = message["info"]
+                self._watchdog.opened()
                 self.state, self.reason, self._was_ready = "ready", "", True
                 self._listener.device_changed(self)
+            case "opening":
+                self._watchdog.progressed()
+                self._step = message["step"]
+                if self.state == "starting":
+                    self.reason = self._step
+                    self._listener.device_changed(self)
             case "progress":
                 self._listener.partition_progress(self, message)
             case "done":

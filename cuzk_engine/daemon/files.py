@@ -170,10 +170,13 @@ def count_params(folder: str) -> int | None:
 
 
 class Spool:
-    """Witnesses that came by stream, one file each, mode 0600, in a folder of mode 0700; removed after their job."""
+    """Witnesses that came by stream, one file each, mode 0600, in a folder of mode 0700; removed after their job.
+
+    Their names are no Paths: those would be interned, each in a place of its own in a table that only grows."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = paths.runtime_dir() / "spool" if folder is None else folder
+        self._prefix = os.path.join(self._folder, "")
 
     @property
     def folder(self) -> Path:
@@ -182,14 +185,14 @@ class Spool:
     def create(self, job_id: str) -> tuple[str, int]:
         """Path and descriptor of a new file. Raises CuzkError, and OSError when the disk is full."""
         paths.ensure_private(self._folder)
-        path = self._folder / f"{job_id}.wtns"
-        return str(path), os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        path = f"{self._prefix}{job_id}.wtns"
+        return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
     def remove(self, path: str) -> None:
         """Removes a file of the spool, and nothing else; one that cannot be removed now is removed by ``clean``."""
-        if Path(path).parent == self._folder:
+        if os.path.join(os.path.dirname(path), "") == self._prefix:
             with contextlib.suppress(OSError):
-                Path(path).unlink()
+                os.unlink(path)
 
     def clean(self, keep: Collection[str]) -> None:
         """Removes what no job needs, as after a crash."""

@@ -13,7 +13,7 @@ import logging
 import re
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, fields
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +24,7 @@ from cuzk_engine.formats.atomic import write_atomically
 from cuzk_engine.paths import ensure_private
 from cuzk_engine.proto import engine_v1_pb2 as pb
 from cuzk_engine.telemetry.columns import decode_events
+from cuzk_engine.telemetry.hub import Hub
 from cuzk_engine.telemetry.rows import incident_to_wire
 
 log = logging.getLogger("cuzk")
@@ -107,6 +108,19 @@ def since_of(incident: Incident) -> int:
     """From when on events belong to it."""
     since = incident.picture.since_ns if incident.picture is not None else 0
     return since or incident.time_ns - round(SECONDS * 1e9)
+
+
+def last_picture(hub: Hub, device: str, capacity: int, settings: Mapping[str, str], now_ns: int) -> Picture:
+    """Of a process that cannot say any more who held what: as its allocations had added up."""
+    held, host = hub.by_purpose(device), hub.by_purpose("host")
+    return Picture(
+        capacity=capacity,
+        free=max(0, capacity - sum(held.values())),
+        holdings=tuple(Holding(purpose, -1, "", nbytes) for purpose, nbytes in held.items()),
+        host=tuple(Holding(purpose, -1, "", nbytes) for purpose, nbytes in host.items()),
+        settings=tuple(settings.items()),
+        since_ns=now_ns - round(SECONDS * 1e9),
+    )
 
 
 def incident_from(document: dict[str, Any]) -> Incident:

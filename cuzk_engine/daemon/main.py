@@ -90,6 +90,7 @@ def run_daemon(options: Options) -> int:
             form=settings.text("logging.format"),
             foreground=not options.detached,
         )
+        footprint.keep_no_freed_arrays()
         try:
             return asyncio.run(_serve(options, settings, lock, daemon_log))
         except Exception as error:
@@ -192,7 +193,7 @@ async def _status_page(settings: Settings, supervisor: Supervisor) -> StatusPage
 async def _until_stopped(supervisor: Supervisor) -> None:
     """Until a stop was asked for and nothing runs any more, or its time is over, or a second request came."""
     await supervisor.stop_requested.wait()
-    drained = asyncio.create_task(supervisor.jobs.drained())
+    drained = asyncio.create_task(supervisor.dispatcher.drained())
     hurried = asyncio.create_task(supervisor.stop_now.wait())
     await asyncio.wait({drained, hurried}, return_when=asyncio.FIRST_COMPLETED)
     for task in (drained, hurried):

@@ -28,7 +28,7 @@ async def plan(supervisor: Supervisor, request: Any) -> MemoryPlanInfo:
     changes = [
         (change.key, change.value)
         for change in request.settings
-        if not change.device or supervisor.find_device(change.device) is device
+        if not change.device or supervisor.devices.find(change.device) is device
     ]
     texts, workers = _as_if(supervisor.pipeline_texts(), request.workers or device.workers, changes)
     document = await device.call("plan", path=path, settings=texts, workers=workers)
@@ -37,7 +37,7 @@ async def plan(supervisor: Supervisor, request: Any) -> MemoryPlanInfo:
 
 def _device(supervisor: Supervisor, name: str) -> DeviceHandle:
     if name not in ("", "auto"):
-        device = supervisor.find_device(name)
+        device = supervisor.devices.find(name)
         if device is None:
             raise RefusedError(Reason.INVALID_ARGUMENT, f"device {name!r} is not in use by this engine")
         return device

@@ -36,12 +36,15 @@ class ProvingEngine(rpc.ProvingEngineServicer):
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
         self._jobs = supervisor.jobs
+        self._dispatcher = supervisor.dispatcher
         self._metrics = Metrics(supervisor)
 
     @unary
     async def SubmitProof(self, request: Any, context: Any) -> pb.SubmitProofResponse:  # noqa: N802 - the protocol's name
         job = self._submit(request)
-        return pb.SubmitProofResponse(job_id=job.id, queue_position=self._jobs.position(job), assigned_gpu=job.device)
+        return pb.SubmitProofResponse(
+            job_id=job.id, queue_position=self._dispatcher.position(job), assigned_gpu=job.device
+        )
 
     @unary
     async def AwaitProof(self, request: Any, context: Any) -> pb.AwaitProofResponse:  # noqa: N802
@@ -70,8 +73,8 @@ class ProvingEngine(rpc.ProvingEngineServicer):
             total_proofs_completed=totals.completed.total(),
             total_proofs_failed=totals.failed.total(),
             uptime_seconds=self._supervisor.uptime_seconds,
-            pinned_memory_bytes=self._supervisor.host_use.pinned,
-            pinned_memory_limit_bytes=self._supervisor.host_use.budget,
+            pinned_memory_bytes=self._supervisor.devices.host_use.pinned,
+            pinned_memory_limit_bytes=self._supervisor.devices.host_use.budget,
         )
 
     @unary
@@ -87,7 +90,7 @@ class ProvingEngine(rpc.ProvingEngineServicer):
         for device in self._ready_devices():
             known = await _ask(device, "load", path=path, settings=settings) and known
         took = 0 if known else (time.monotonic_ns() - start) // 10**6
-        await self._supervisor.refresh_keys()
+        await self._supervisor.devices.refresh_keys()
         return pb.PreloadSrsResponse(already_loaded=known, load_time_ms=took)
 
     @unary
@@ -95,7 +98,7 @@ class ProvingEngine(rpc.ProvingEngineServicer):
         path = await self._key_path(request.circuit_id)
         freed = [await _ask(device, "evict", path=path) for device in self._ready_devices()]
         known = [nbytes for nbytes in freed if nbytes is not None]
-        await self._supervisor.refresh_keys()
+        await self._supervisor.devices.refresh_keys()
         return pb.EvictSrsResponse(was_loaded=bool(known), freed_bytes=sum(known))
 
     def _submit(self, request: Any) -> JobRecord:
@@ -137,7 +140,7 @@ class ProvingEngine(rpc.ProvingEngineServicer):
             await self._jobs.changes(job)
 
     def _gpu(self, device: DeviceHandle) -> pb.GPUStatus:
-        running = self._jobs.running_on(device.id)
+        running = self._dispatcher.running_on(device.id)
         first = running[min(running)][0] if running else None
         capacity = int(device.info.get("capacity", 0))
         return pb.GPUStatus(
@@ -158,9 +161,9 @@ class ProvingEngine(rpc.ProvingEngineServicer):
                 # The protocol knows no device tier; what is there is at least as fast as page-locked memory.
                 tier=pb.SRSStatus.WARM if state.tier == "warm" else pb.SRSStatus.HOT,
                 size_bytes=state.nbytes,
-                ref_count=self._jobs.users_of(path),
+                ref_count=self._dispatcher.users_of(path),
             )
-            for path, state in self._supervisor.loaded_keys.items()
+            for path, state in self._supervisor.devices.loaded_keys.items()
         ]
 
     async def _key_path(self, circuit: str) -> str:

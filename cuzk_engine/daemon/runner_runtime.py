@@ -7,19 +7,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, astuple, fields
 from typing import Any, Final
 
-from cuzk_engine import native
 from cuzk_engine.client.types import MemoryPlanInfo, PlanChoice
-from cuzk_engine.daemon.runtime import HostUse, KeyState, Order, Outcome, Progress
-from cuzk_engine.devices.arena import host_budget
-from cuzk_engine.devices.base import CancelToken, Device, DeviceInfo, EventSink, Owner
+from cuzk_engine.daemon.runtime import HostUse, KeyState, Opening, Order, Outcome, Progress
+from cuzk_engine.devices.base import CancelToken, DeviceInfo, EventSink, Owner
 from cuzk_engine.devices.cuda.compiling import progress_text
-from cuzk_engine.devices.host import HostMemory
-from cuzk_engine.devices.select import open_device
 from cuzk_engine.errors import CuzkError
 from cuzk_engine.formats.source import FileIdentity
 from cuzk_engine.key_tiers import KeyTiers
 from cuzk_engine.keys import KeyCache
-from cuzk_engine.runner import Evaluation, PipelineSettings, Prestage, Residency, Runner
+from cuzk_engine.process_options import ProcessOptions
+from cuzk_engine.proving_process import OpenedDevice, pipeline_settings
+from cuzk_engine.runner import Residency, Runner
 from cuzk_engine.units import parse_duration
 
 NO_PLAN: Final = (
@@ -29,10 +27,14 @@ NO_PLAN: Final = (
 
 
 class _Phases(threading.local):
-    """The progress of the job that this thread works on, for what the device tells without knowing of jobs."""
+    """The progress of the job that this thread works on, for what the device tells without knowing of jobs;
+    ``opening`` hears of it where there is no job yet."""
 
     progress: Progress | None = None
     share = 0.0
+
+    def __init__(self, opening: Opening = lambda step: None) -> None:
+        self._opening = opening
 
     def of_this_thread(self, progress: Progress) -> Progress:
         self.progress, self.share = progress, 0.0
@@ -44,8 +46,11 @@ class _Phases(threading.local):
         return report
 
     def compiling(self, architecture: str, done: int, total: int) -> None:
+        text = progress_text(architecture, done, total)
         if self.progress is not None:
-            self.progress(progress_text(architecture, done, total), self.share)
+            self.progress(text, self.share)
+        else:
+            self._opening(text)
 
 
 class RunnerRuntime:
@@ -53,32 +58,28 @@ class RunnerRuntime:
 
     def __init__(
         self,
-        device: Device,
-        host: HostMemory,
+        opened: OpenedDevice,
         sink: EventSink,
-        threads: int,
         evaluation_threads: int = 0,
         min_idle_ns: int = 0,
         phases: _Phases | None = None,
     ) -> None:
-        self._device = device
-        self._host = host
+        self._opened = opened
+        self._device, self._host = opened.device, opened.host
         self._phases = phases or _Phases()
-        tiers = KeyTiers(device, host, threads)
-        self._keys = KeyCache(threads=threads, tiers=tiers, min_idle_ns=min_idle_ns)
-        self._runner = Runner(device, self._keys, sink, threads, evaluation_threads)
+        tiers = KeyTiers(opened.device, opened.host, opened.threads)
+        self._keys = KeyCache(threads=opened.threads, tiers=tiers, min_idle_ns=min_idle_ns)
+        self._runner = Runner(opened.device, self._keys, sink, opened.threads, evaluation_threads)
 
     @classmethod
-    def open(cls, name: str, options: Mapping[str, Any], sink: EventSink) -> RunnerRuntime:
+    def open(
+        cls, name: str, options: Mapping[str, Any], sink: EventSink, opening: Opening = lambda step: None
+    ) -> RunnerRuntime:
         """Raises CuzkError."""
-        threads, processes = int(options["threads"]), int(options["processes"])
-        if not threads and processes > 1:
-            threads = max(1, native.library().threads() // processes)
-        budget = host_budget(options["budget"], options["margin"], processes)
-        host, phases = HostMemory(budget.nbytes, sink, device=name, threads=threads), _Phases()
-        device = open_device(name, sink, options["arena"], threads, host, phases.compiling)
-        min_idle = parse_duration(options["min_idle"])
-        return cls(device, host, sink, threads, int(options["evaluation_threads"]), min_idle, phases)
+        phases, chosen = _Phases(opening), ProcessOptions(**options)
+        opening("waiting for the driver" if name != "cpu" else "opening the device")
+        opened = OpenedDevice.open(name, chosen, sink, phases.compiling)
+        return cls(opened, sink, chosen.evaluation_threads, parse_duration(chosen.min_idle), phases)
 
     @property
     def info(self) -> DeviceInfo:
@@ -123,17 +124,4 @@ class RunnerRuntime:
 
     def close(self) -> None:
         self._runner.release_caches()
-        self._device.close()
-        self._host.close()
-
-
-def pipeline_settings(texts: Mapping[str, str], reduced: int = 0) -> PipelineSettings:
-    values: dict[str, Any] = {
-        "prestage": Prestage(texts["pipeline.prestage"]),
-        "double_buffer": texts["pipeline.double_buffer"] == "true",
-        "evaluate": Evaluation(texts["pipeline.evaluate"]),
-        "residency": Residency(texts["srs.residency"]),
-    }
-    if reduced:
-        values["reduced"] = reduced
-    return PipelineSettings(**values)
+        self._opened.close()

@@ -20,6 +20,9 @@ _TEST_VARIABLE: Final = "CUZK_TEST_RUNTIME"
 Progress = Callable[[str, float], None]
 """Called with the phase and the share 0…1 of the whole job."""
 
+Opening = Callable[[str], None]
+"""Called with each step of opening a device, and with how far a long one is."""
+
 
 @dataclass(frozen=True, slots=True)
 class Order:
@@ -96,7 +99,7 @@ class DeviceRuntime(Protocol):
     def close(self) -> None: ...
 
 
-def make_runtime(device: str, options: Mapping[str, Any], sink: EventSink) -> DeviceRuntime:
+def make_runtime(device: str, options: Mapping[str, Any], sink: EventSink, opening: Opening) -> DeviceRuntime:
     """The runtime of ``device``.
 
     ``options``: texts of cpu.arena ("arena") and of memory.* ("budget", "margin", "min_idle"); "threads" and
@@ -105,10 +108,11 @@ def make_runtime(device: str, options: Mapping[str, Any], sink: EventSink) -> De
     replacement = os.environ.get(_TEST_VARIABLE)
     if replacement:
         module, _, name = replacement.partition(":")
-        factory: Callable[[str, Mapping[str, Any], EventSink], DeviceRuntime] = getattr(
+        factory: Callable[[str, Mapping[str, Any], EventSink, Opening], DeviceRuntime] = getattr(
             importlib.import_module(module), name
         )
-        return factory(device, options, sink)
+        return factory(device, options, sink, opening)
+    opening("loading its libraries")
     from cuzk_engine.daemon.runner_runtime import RunnerRuntime
 
-    return RunnerRuntime.open(device, options, sink)
+    return RunnerRuntime.open(device, options, sink, opening)

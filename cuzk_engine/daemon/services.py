@@ -158,7 +158,7 @@ class JobsService(rpc.JobsServicer):
 
     def _wanted_device(self, name: str) -> str:
         devices = self._supervisor.devices
-        found = self._supervisor.find_device(name)
+        found = devices.find(name)
         wanted = devices if name in ("", "auto") else [found] if found is not None else []
         if not wanted:
             known = ", ".join(device.id for device in devices)
@@ -210,9 +210,9 @@ class TelemetryService(rpc.TelemetryServicer):
         hub = self._supervisor.hub
         reader, history, ledger = hub.subscribe(request.history_ns)
         try:
-            yield self._supervisor.first_batch(ledger, history)
-            for batch in history:
-                yield batch
+            yield self._supervisor.publisher.first_batch(ledger, map(pb.TelemetryBatch.FromString, history))
+            for data in history.take():
+                yield pb.TelemetryBatch.FromString(data)
             while True:
                 yield await reader.batch()
         finally:
@@ -245,8 +245,8 @@ class ControlService(rpc.ControlServicer):
         self._supervisor.begin_drain()
         timeout = request.timeout_ms / 1000 if request.timeout_ms else None
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._supervisor.jobs.drained(), timeout)
-        return pb.DrainResponse(drained=self._supervisor.jobs.is_idle)
+            await asyncio.wait_for(self._supervisor.dispatcher.drained(), timeout)
+        return pb.DrainResponse(drained=self._supervisor.dispatcher.is_idle)
 
     @unary
     async def Shutdown(self, request: Any, context: Any) -> pb.ShutdownResponse:  # noqa: N802

@@ -114,7 +114,7 @@ class StatusPage:
 
 def status_document(supervisor: Supervisor) -> dict[str, Any]:
     """The reference's document; what this engine does not have is 0 or empty."""
-    jobs = supervisor.jobs
+    jobs, dispatcher = supervisor.jobs, supervisor.dispatcher
     now = time.time_ns()
     recent = [
         job for job in jobs.newest(200) if not job.state.ended or now - job.finished_unix_ns < _SHOWN_SECONDS * 10**9
@@ -122,11 +122,11 @@ def status_document(supervisor: Supervisor) -> dict[str, Any]:
     capacity = sum(int(device.info.get("capacity", 0)) for device in supervisor.devices)
     used = sum(supervisor.hub.memory(device.id) for device in supervisor.devices)
     names = {circuit.key_path: circuit for circuit in supervisor.circuits.list()}
-    states = [part.state for device in supervisor.devices for _, part in jobs.running_on(device.id).values()]
+    states = [part.state for device in supervisor.devices for _, part in dispatcher.running_on(device.id).values()]
     active = states.count(PartitionState.SYNTHESIZING)
     workers = []
     for number, device in enumerate(supervisor.devices):
-        running = jobs.running_on(device.id)
+        running = dispatcher.running_on(device.id)
         for worker in range(device.workers):
             job, part = running.get(worker, (None, None))
             workers.append(
@@ -151,11 +151,11 @@ def status_document(supervisor: Supervisor) -> dict[str, Any]:
                     "circuit_id": names[path].id if path in names else path,
                     "bytes": state.nbytes,
                     "tier": state.tier,
-                    "ref_count": jobs.users_of(path),
+                    "ref_count": dispatcher.users_of(path),
                     "last_used_secs_ago": max(0.0, (time.monotonic_ns() - state.last_used_ns) / 1e9),
-                    "evictable": jobs.users_of(path) == 0,
+                    "evictable": dispatcher.users_of(path) == 0,
                 }
-                for path, state in supervisor.loaded_keys.items()
+                for path, state in supervisor.devices.loaded_keys.items()
             ],
             "pce": [],
         },

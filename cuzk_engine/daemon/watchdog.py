@@ -19,6 +19,10 @@ SILENT: Final = 60
 SILENT_AT_THE_END: Final = 10  # while the engine ends: what runs there is queued for the next start anyway
 DOUBTED: Final = 10  # from here on it gets no new orders
 FIRST_WORD: Final = 300  # the interpreter and its libraries may come from a slow disk
+# A driver that brings up many cards, or libraries from a slow disk, may take minutes for one step of opening a device;
+# what takes longer than that, as compiling kernels may, tells how far it is.
+OPENING: Final = 300
+STALLED: Final = 30  # from here on nobody should wait for it
 STOPPING: Final = 30  # native calls see a cancellation within milliseconds, transfers and kernels within seconds
 
 
@@ -29,6 +33,7 @@ class Watchdog:
         self._silent = 0
         self._has_spoken = False
         self._limit = SILENT
+        self._opening: int | None = 0  # looks since it got further with opening its device, None: it is open
         self._stopping: dict[PartId, int] = {}
 
     @property
@@ -43,11 +48,24 @@ class Watchdog:
 
     def heard(self) -> None:
         """It said something, whatever that was."""
+        if not self._has_spoken:
+            self.progressed()
         self._silent, self._has_spoken = 0, True
+
+    def progressed(self) -> None:
+        """It got further with opening its device."""
+        if self._opening is not None:
+            self._opening = 0
+
+    def opened(self) -> None:
+        """The device is open."""
+        self._opening = None
 
     def look(self, stopping: Collection[PartId], *, ending: bool) -> None:
         """``stopping``: the partitions that it was told to stop and that still run; ``ending``: the engine ends."""
         self._silent += 1
+        if self._opening is not None and self._has_spoken:
+            self._opening += 1
         self._stopping = {part: self._stopping.get(part, 0) + 1 for part in stopping}
         self._limit = SILENT_AT_THE_END if ending else SILENT
 
@@ -55,6 +73,25 @@ class Watchdog:
     def is_hung(self) -> bool:
         """Whether it has been silent for so long that it will not speak again."""
         return self._silent >= (self._limit if self._has_spoken else FIRST_WORD)
+
+    @property
+    def opening(self) -> int:
+        """Seconds without any progress in opening its device, or without a first word; 0 once it is open."""
+        return round(self._looks_at_opening * LOOK_SECONDS)
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether opening its device takes longer than others should wait for."""
+        return self._looks_at_opening >= STALLED
+
+    @property
+    def is_stalled_for_good(self) -> bool:
+        """Whether its device will not open any more."""
+        return self._opening is not None and self._opening >= OPENING
+
+    @property
+    def _looks_at_opening(self) -> int:
+        return 0 if self._opening is None else self._opening if self._has_spoken else self._silent
 
     @property
     def stuck(self) -> frozenset[PartId]:

@@ -1,10 +1,11 @@
-"""The host's memory: its ledger, and a pool of page-locked blocks that uploads start from.
+"""The host's memory: its ledger, and a pool of blocks that uploads to a device start from.
 
 Locking pages costs as much as many proofs' uploads, so a block that was freed stays locked and serves the next request
-of its size. What nobody uses counts in the ledger as scratch of nobody; it is given back when the host's memory is
-short, least recently used first, or after it lay idle for long. A block that held a secret (all but points and
-matrices) is zeroed before another job gets it and before it goes back: by a thread of the pool, so that no worker waits
-for it.
+of its size. Pageable blocks for such a device stay, too: to wipe and unmap them and to get new pages takes time, in
+which the device would wait. What nobody uses counts in the ledger as scratch of nobody; it is given back when the
+host's memory is short, least recently used first, or after it lay idle for long. A block that held a secret (all but
+points and matrices) is zeroed before another job gets it and before it goes back: by a thread of the pool, so that no
+worker waits for it.
 
 States of a block, all changes under the pool's lock:
 
@@ -41,8 +42,8 @@ _PUBLIC: Final = (Purpose.SRS, Purpose.MATRICES)  # of the key's file, no secret
 
 @dataclass(frozen=True, slots=True)
 class PoolUse:
-    """Bytes. ``pinned``: page-locked, ``idle``: the part of it that waits in the pool; ``waste``: what lent blocks are
-    larger than was asked for; ``refused``: requests that were served by pageable memory instead."""
+    """Bytes. ``pinned``: page-locked; ``idle``: what waits in the pool, page-locked or not; ``waste``: what lent blocks
+    are larger than was asked for; ``refused``: requests that were served by pageable memory instead."""
 
     pinned: int
     idle: int
@@ -54,7 +55,8 @@ class PoolUse:
 class _Block:
     data: Bytes
     grant: Grant
-    locker: PageLocker | None  # None: pageable
+    locker: PageLocker | None  # of whose device's pool it is; None: of none
+    pinned: bool = False
     job: str = ""  # whose secrets it may hold
     dirty: bool = False
     cleaning: bool = False
@@ -69,7 +71,7 @@ class StagingBuffer:
         self._memory = memory
         self._block: _Block | None = block
         self._nbytes = nbytes
-        self.pinned = block.locker is not None
+        self.pinned = block.pinned
 
     def __enter__(self) -> StagingBuffer:
         return self
@@ -136,18 +138,24 @@ class HostMemory:
         """Bytes in use or promised."""
         return self.ledger.committed
 
-    def staging(self, nbytes: int, purpose: Purpose, owner: Owner, locker: PageLocker | None = None) -> StagingBuffer:
-        """``nbytes`` ≥ 0 of host memory, page-locked by ``locker`` where that can be had. It counts as
-        ``block_bytes(nbytes)`` with a locker, else as ``nbytes``. Raises OutOfDeviceMemoryError when the budget is
-        spent; nothing is kept then."""
+    def staging(
+        self, nbytes: int, purpose: Purpose, owner: Owner, locker: PageLocker | None = None, *, pinned: bool = True
+    ) -> StagingBuffer:
+        """``nbytes`` ≥ 0 of host memory, ``pinned``: page-locked by ``locker`` where that can be had. It counts as
+        ``block_bytes(nbytes)`` then, else as ``nbytes``. Without a locker it is pageable and of no pool. Raises
+        OutOfDeviceMemoryError when the budget is spent; nothing is kept then."""
         if locker is None or nbytes == 0:
-            return self._lend(self._new(nbytes, nbytes, purpose, owner), nbytes, owner)
-        size = block_bytes(nbytes)
-        block = self._from_pool(size, purpose, owner, locker)
+            return self._lend(self._new(nbytes, nbytes, purpose, owner, None), nbytes, owner)
+        size = block_bytes(nbytes) if pinned else nbytes
+        block = self._from_pool(size, purpose, owner, locker, pinned)
+        if block is None and pinned and not self._may_lock(size):
+            pinned = False
+            block = self._from_pool(size, purpose, owner, locker, pinned)
         if block is None:
-            block = self._new(nbytes, size, purpose, owner)
+            block = self._new(nbytes, size, purpose, owner, locker)
             try:
-                self._lock(block, owner, locker)
+                if pinned:
+                    self._lock(block, owner, locker)
             except BaseException:
                 self._give_back(block)
                 raise
@@ -175,7 +183,7 @@ class HostMemory:
         return freed
 
     def release(self, locker: PageLocker) -> None:
-        """Gives back all of the pool that ``locker`` locked, before its device goes."""
+        """Gives back all of the pool of ``locker``'s device, before that goes."""
         with self._changed:
             while any(block.cleaning for block in self._idle):
                 self._changed.wait()
@@ -203,10 +211,10 @@ class HostMemory:
             self._waste += block.data.size - nbytes
             return StagingBuffer(self, block, nbytes)
 
-    def _from_pool(self, size: int, purpose: Purpose, owner: Owner, locker: PageLocker) -> _Block | None:
+    def _from_pool(self, size: int, purpose: Purpose, owner: Owner, locker: PageLocker, pinned: bool) -> _Block | None:
         with self._changed:
             self._check_open()
-            block = self._choose(size, owner, locker)
+            block = self._choose(size, owner, locker, pinned)
             if block is None:
                 return None
             self._idle.remove(block)
@@ -216,11 +224,12 @@ class HostMemory:
             self._wipe(block)
         return block
 
-    def _choose(self, size: int, owner: Owner, locker: PageLocker) -> _Block | None:
+    def _choose(self, size: int, owner: Owner, locker: PageLocker, pinned: bool) -> _Block | None:
         """The owner's job's own block, else a clean one, else the one used last; waits for one that is being cleaned.
         Under the lock."""
         while True:
-            fitting = [block for block in reversed(self._idle) if block.data.size == size and block.locker is locker]
+            ours = (block for block in reversed(self._idle) if block.locker is locker and block.pinned == pinned)
+            fitting = [block for block in ours if block.data.size == size]
             ready = [block for block in fitting if not block.cleaning]
             if ready or not fitting:
                 ready.sort(key=lambda block: (block.job != owner.job or not owner.job, block.dirty))
@@ -256,13 +265,13 @@ class HostMemory:
 
     # ---- blocks ----
 
-    def _new(self, nbytes: int, size: int, purpose: Purpose, owner: Owner) -> _Block:
+    def _new(self, nbytes: int, size: int, purpose: Purpose, owner: Owner, locker: PageLocker | None) -> _Block:
         """Pageable memory; ``nbytes`` is for the message."""
         with self._changed:
             self._check_open()
         grant = self.ledger.take(size, purpose, owner)
         try:
-            return _Block(map_pages(size), grant, None)
+            return _Block(map_pages(size), grant, locker)
         except (OSError, MemoryError) as error:
             self.ledger.give_back(grant)
             raise OutOfDeviceMemoryError(HOST, purpose, nbytes, 0, self.budget) from error
@@ -270,8 +279,6 @@ class HostMemory:
     def _lock(self, block: _Block, owner: Owner, locker: PageLocker) -> None:
         """Locks the pages of a new block, or warns once and leaves it pageable."""
         size = block.data.size
-        if not self._may_lock(size):
-            return
         start = time.monotonic_ns()
         wipe(block.data, self._threads)  # so that its pages are there before they are locked
         try:
@@ -285,7 +292,7 @@ class HostMemory:
             self._refuse(size, error)
             return
         with self._changed:
-            block.locker = locker
+            block.pinned = True
             self._pinned += size
         if self._sink is not None:
             lane, end = host_lane(owner.worker), time.monotonic_ns()
@@ -324,7 +331,8 @@ class HostMemory:
         try:
             if block.dirty:
                 self._wipe(block)
-            if block.locker is not None:
+            if block.pinned:
+                assert block.locker is not None
                 try:
                     block.locker.unlock(block.data.ctypes.data)
                 except (CuzkError, OSError) as error:  # a lost device: its locks went with it

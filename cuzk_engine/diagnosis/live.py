@@ -35,7 +35,7 @@ CHANGED: Final = 0.02  # of the window: a smaller change of a cause's share is n
 MOST_SPANS: Final = 20_000  # kept a device
 MOST_GAPS: Final = 5_000
 MOST_DEVICES: Final = 64
-_MOST_NAMES: Final = 2_000  # or twice as many as are in use: each job brings its own
+_MOST_NAMES: Final = 500  # or twice as many as are in use: each job brings its own
 
 SituationOf = Callable[[str], Situation]
 """The present settings of a device."""

@@ -131,11 +131,13 @@ def shares(spans: SpanTable, start: int, end: int) -> Shares:
 def transfers(spans: SpanTable) -> list[Transfer]:
     """Sorted by bytes, most first."""
     copies = spans.where(copying_mask(spans))
-    keys = np.column_stack((copies.lane, copies.kind, copies.pinned.astype(np.int32)))
+    kinds = len(copies.names.texts)
+    # Of one number a row, which is sorted without the interpreter's lock; rows of an array are not.
+    keys = (copies.lane.astype(np.int64) * kinds + copies.kind) * 3 + np.clip(copies.pinned, -1, 1) + 1
     found = []
-    for key in np.unique(keys, axis=0):
-        rows = (keys == key).all(axis=1)
-        lane, kind, pinned = key.tolist()
+    for key in np.unique(keys).tolist():
+        rows = keys == key
+        lane, kind, pinned = key // 3 // kinds, key // 3 % kinds, key % 3 - 1
         found.append(
             Transfer(
                 copies.text(lane),

@@ -53,9 +53,12 @@ def daemon(config: str) -> Check:
 def judge(status: DaemonStatus) -> Check:
     name = "engine"
     broken = [device for device in status.devices if device.state == "failed"]
+    waiting = [device for device in status.devices if device.state in ("starting", "restarting")]
     match status.state:
         case ProcessState.READY if broken:
             return problem(name, status.message, "cuzk daemon restart, and see its log")
+        case ProcessState.READY if waiting:
+            return warning(name, status.message, "see its log; a card that stays so may need a reset, or a reboot")
         case ProcessState.READY if status.stale:
             return warning(name, status.message, "cuzk daemon restart --if-stale")
         case ProcessState.FOREIGN:

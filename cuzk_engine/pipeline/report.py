@@ -107,7 +107,7 @@ def work_of(path: Path | str, checks: CheckedKeys | None = None) -> Work:
     not done before. Of a bellperson key the circuit's terms are not known."""
     source = SourceFile.open(path)
     if source.data[:4].tobytes() != ZKEY_SPEC.magic and (
-        Path(path).suffix == ".params" or structure_of(source) is not None
+        os.fspath(path).endswith(".params") or structure_of(source) is not None
     ):
         return Work(ParamsSizes.of_key(Params.open(path)), has_matrices=False, converts=True)
     zkey = ZKey.from_source(source)

@@ -7,7 +7,9 @@ without a string, raise ValueError.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import sys
+from array import array
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -136,39 +138,43 @@ def count_events(batch: pb.TelemetryBatch) -> int:
 def _encode_spans(spans: list[Span], table: StringTable) -> pb.SpanColumns:
     start, end, device, lane, kind, job, partition, worker, size, pinned = zip(*spans, strict=True)
     return pb.SpanColumns(
-        start_ns=_pack(start, I64),
-        end_ns=_pack(end, I64),
+        start_ns=_pack(start, "q"),
+        end_ns=_pack(end, "q"),
         device=_pack_texts(device, table),
         lane=_pack_texts(lane, table),
         kind=_pack_texts(kind, table),
         job=_pack_texts(job, table),
-        partition=_pack(partition, I32),
-        worker=_pack(worker, I32),
-        size=_pack(size, I64),
-        pinned=_pack(map(_PINS.__getitem__, pinned), I8),
+        partition=_pack(partition, "i"),
+        worker=_pack(worker, "i"),
+        size=_pack(size, "q"),
+        pinned=_pack([_PINS[flag] for flag in pinned], "b"),
     )
 
 
 def _encode_allocations(rows: list[Allocation], table: StringTable) -> pb.AllocationColumns:
     time_ns, device, delta, purpose, worker, job = zip(*rows, strict=True)
     return pb.AllocationColumns(
-        time_ns=_pack(time_ns, I64),
+        time_ns=_pack(time_ns, "q"),
         device=_pack_texts(device, table),
-        delta=_pack(delta, I64),
+        delta=_pack(delta, "q"),
         purpose=_pack_texts(purpose, table),
-        worker=_pack(worker, I32),
+        worker=_pack(worker, "i"),
         job=_pack_texts(job, table),
     )
 
 
-def _pack(values: Iterable[int], dtype: np.dtype[Any]) -> bytes:
-    return np.fromiter(values, dtype=dtype).tobytes()
+def _pack(values: Sequence[int], code: str) -> bytes:
+    """Columns are short and of all lengths: numpy would take longer, and keep some memory of each length."""
+    column = array(code, values)
+    if sys.byteorder == "big":
+        column.byteswap()
+    return column.tobytes()
 
 
 def _pack_texts(texts: Sequence[str], table: StringTable) -> bytes:
     """Each text is looked for in the table once."""
     numbers = {text: table(text) for text in dict.fromkeys(texts)}
-    return _pack(map(numbers.__getitem__, texts), U32)
+    return _pack([numbers[text] for text in texts], "I")
 
 
 def column(data: bytes, dtype: np.dtype[Any], rows: int | None = None) -> npt.NDArray[Any]:

@@ -15,10 +15,10 @@ from typing import Final
 from cuzk_engine.events import Allocation, EventBatch
 from cuzk_engine.proto import engine_v1_pb2 as pb
 from cuzk_engine.telemetry.columns import count_events, decode_allocations, encode_events
-from cuzk_engine.telemetry.past import Past
+from cuzk_engine.telemetry.past import Past, Stretch
 
 MAX_PAST_EVENTS: Final = 200_000
-MAX_PAST_BYTES: Final = 32 << 20
+MAX_PAST_BYTES: Final = 8 << 20  # what is reached first by all that engines send, so that the size is always the same
 MAX_QUEUED_EVENTS: Final = 50_000
 MAX_QUEUED_BATCHES: Final = 2_000
 
@@ -89,6 +89,10 @@ class Hub:
         return self._past.events
 
     @property
+    def past_bytes(self) -> int:
+        return self._past.bytes
+
+    @property
     def past_since_ns(self) -> int:
         """From then on all is kept; 0: nothing was dropped yet."""
         return self._past.dropped_until_ns
@@ -118,12 +122,11 @@ class Hub:
         for reader in self._readers:
             reader.put(batch, events)
 
-    def subscribe(self, history_ns: int) -> tuple[Reader, list[pb.TelemetryBatch], Ledger]:
-        """A reader; the batches of the last ``history_ns``, oldest first; and the ledger as it was before those."""
-        since = self._clock() - history_ns
-        history = self.past(since) if history_ns > 0 else []
+    def subscribe(self, history_ns: int) -> tuple[Reader, Stretch, Ledger]:
+        """A reader; the batches of the last ``history_ns``, as bytes; and the ledger as it was before those."""
+        history = self._past.since(self._clock() - history_ns) if history_ns > 0 else Stretch(())
         before: defaultdict[tuple[str, str], int] = defaultdict(int, self._ledger)
-        for batch in history:
+        for batch in map(pb.TelemetryBatch.FromString, history):
             for allocation in decode_allocations(batch.allocations, list(batch.strings)):
                 before[allocation.device, allocation.purpose] -= allocation.delta
         reader = Reader(self._max_queued_events, MAX_QUEUED_BATCHES)

@@ -2,78 +2,119 @@
 
 As bytes a batch takes a third of what it takes as a message. The bytes lie one after another in blocks of pages, each
 of which goes with its last batch: batches are of all sizes and are kept for minutes, and kept one by one in the heap,
-among what lives for a moment, they would leave holes everywhere.
+among what lives for a moment, they would leave holes everywhere. What is known of a batch lies before it and counts as
+its own bytes: an idle engine sends small ones for hours.
 """
 
 from __future__ import annotations
 
 import mmap
+import struct
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 BLOCK_BYTES: Final = 256 << 10
-_MOST_BATCHES: Final = 100_000
+_HEAD: Final = struct.Struct("<qII")  # when it was sent, bytes, events
+HEAD_BYTES: Final = _HEAD.size
 
 
 class _Block:
-    """Pages of its own to append to."""
+    """Pages of its own: appended to at the end, dropped from at the start."""
 
-    __slots__ = ("_pages", "_used")
+    __slots__ = ("_end", "_pages", "_start", "last_ns")
 
     def __init__(self, nbytes: int) -> None:
         self._pages = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        self._used = 0
+        self._start = self._end = 0
+        self.last_ns = 0
 
     def has_room(self, nbytes: int) -> bool:
-        return self._used + nbytes <= len(self._pages)
+        return self._end + nbytes <= len(self._pages)
 
-    def append(self, data: bytes) -> int:
-        """Where it starts."""
-        start, self._used = self._used, self._used + len(data)
-        self._pages[start : self._used] = data
-        return start
+    def append(self, time_ns: int, data: bytes, events: int) -> None:
+        _HEAD.pack_into(self._pages, self._end, time_ns, len(data), events)
+        start = self._end + HEAD_BYTES
+        self._end = start + len(data)
+        self._pages[start : self._end] = data
+        self.last_ns = time_ns
 
-    def read(self, start: int, nbytes: int) -> bytes:
-        return self._pages[start : start + nbytes]
+    def drop_first(self) -> tuple[int, int, int]:
+        """When it was sent, the bytes that it took, its events."""
+        time_ns, nbytes, events = _HEAD.unpack_from(self._pages, self._start)
+        self._start += HEAD_BYTES + nbytes
+        return time_ns, HEAD_BYTES + nbytes, events
+
+    @property
+    def is_empty(self) -> bool:
+        return self._start == self._end
+
+    def since(self, time_ns: int) -> tuple[int, int]:
+        """Where the batches lie that were sent since then."""
+        start = self._start
+        while start < self._end:
+            sent_ns, nbytes, _ = _HEAD.unpack_from(self._pages, start)
+            if sent_ns >= time_ns:
+                break
+            start += HEAD_BYTES + nbytes
+        return start, self._end
+
+    def read(self, start: int, end: int) -> Iterator[bytes]:
+        while start < end:
+            _, nbytes, _ = _HEAD.unpack_from(self._pages, start)
+            start += HEAD_BYTES + nbytes
+            yield self._pages[start - nbytes : start]
 
 
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    time_ns: int
-    block: _Block
-    start: int
-    nbytes: int
-    events: int
+class Stretch:
+    """Batches of the past, oldest first, read where they lie: a copy of all would be as large as the past. They stay
+    there until they are taken, whatever is dropped meanwhile."""
+
+    def __init__(self, parts: Iterable[tuple[_Block, int, int]]) -> None:
+        self._parts = deque(parts)
+
+    def __iter__(self) -> Iterator[bytes]:
+        for block, start, end in self._parts:
+            yield from block.read(start, end)
+
+    def take(self) -> Iterator[bytes]:
+        """Each of them once."""
+        while self._parts:
+            block, start, end = self._parts.popleft()
+            yield from block.read(start, end)
 
 
 class Past:
-    """At most ``most_events`` and ``most_bytes``, but the last batch in any case."""
+    """At most ``most_events`` and ``most_bytes``, but the last batch in any case. Times do not fall."""
 
     def __init__(self, most_events: int, most_bytes: int) -> None:
         self._most_events, self._most_bytes = most_events, most_bytes
-        self._batches: deque[_Batch] = deque()
-        self._block = _Block(BLOCK_BYTES)
-        self._bytes = 0
+        self._blocks: deque[_Block] = deque()
+        self._batches = 0
+        self.bytes = 0
         self.events = 0
         self.dropped_until_ns = 0  # when the last batch was sent that is not here any more
 
     def append(self, time_ns: int, data: bytes, events: int) -> None:
-        nbytes = len(data)
-        if not self._block.has_room(nbytes):
-            self._block = _Block(max(BLOCK_BYTES, nbytes))
-        self._batches.append(_Batch(time_ns, self._block, self._block.append(data), nbytes, events))
+        nbytes = HEAD_BYTES + len(data)
+        if not (self._blocks and self._blocks[-1].has_room(nbytes)):
+            self._blocks.append(_Block(max(BLOCK_BYTES, nbytes)))
+        self._blocks[-1].append(time_ns, data, events)
         self.events += events
-        self._bytes += nbytes
-        while len(self._batches) > 1 and self._is_too_much():
-            old = self._batches.popleft()
-            self.events -= old.events
-            self.dropped_until_ns = old.time_ns
-            self._bytes -= old.nbytes
+        self.bytes += nbytes
+        self._batches += 1
+        while self._batches > 1 and (self.events > self._most_events or self.bytes > self._most_bytes):
+            self._drop_first()
 
-    def since(self, time_ns: int) -> list[bytes]:
-        """What was sent since then, oldest first."""
-        return [one.block.read(one.start, one.nbytes) for one in self._batches if one.time_ns >= time_ns]
+    def since(self, time_ns: int) -> Stretch:
+        """What was sent since then."""
+        return Stretch((block, *block.since(time_ns)) for block in self._blocks if block.last_ns >= time_ns)
 
-    def _is_too_much(self) -> bool:
-        return self.events > self._most_events or self._bytes > self._most_bytes or len(self._batches) > _MOST_BATCHES
+    def _drop_first(self) -> None:
+        first = self._blocks[0]
+        self.dropped_until_ns, nbytes, events = first.drop_first()
+        self._batches -= 1
+        self.bytes -= nbytes
+        self.events -= events
+        if first.is_empty:
+            self._blocks.popleft()

@@ -219,23 +219,24 @@ class MemoryChart(Chart):
         painter.setFont(ui_font(11))
         text = f"capacity {words.size(capacity)}"
         y = float(self._y(area, np.float64(capacity)))
+        base = y - 4 if y > 16 else y + 14
         if capacity > self._scale_end:  # above the break of the axis
             text += f", other processes {words.size(others)}" if others else ""
             text += ", above the break: not to scale"
-            y = 2.0
+            y, base = 2.0, 14.0
             x = np.arange(0.0, area.width + 6, 6.0)
-            height = np.where(np.arange(len(x)) % 2, 17.0, 21.0)
+            height = np.where(np.arange(len(x)) % 2, 18.5, 22.5)
             painter.setPen(QPen(QColor(colours.faint), 1))
             painter.drawPolyline(QPolygonF([QPointF(a, b) for a, b in zip(x, height, strict=True)]))
         painter.setPen(QPen(QColor(colours.bad), 1.5))
         painter.drawLine(QPointF(0, y), QPointF(area.width, y))
-        self._say(painter, QPointF(6, y - 4 if y > 16 else y + 14), text)
+        self._say(painter, QPointF(6, base), text)
 
     def _say(self, painter: QPainter, base: QPointF, text: str) -> None:
         """Text with the panel's colour behind it, so that it can be read on bars."""
         metrics = QFontMetricsF(painter.font())
         ground = QColor(self.scene.colours.panel)
-        ground.setAlphaF(0.82)
+        ground.setAlphaF(0.92)
         wide = metrics.horizontalAdvance(text)
         painter.fillRect(QRectF(base.x() - 3, base.y() - metrics.ascent(), wide + 6, metrics.height() + 1), ground)
         painter.drawText(base, text)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from PySide6.QtCore import QPoint, QPointF, QSize, Qt, Signal
 from PySide6.QtWidgets import QFrame, QLabel, QPushButton, QSplitter, QVBoxLayout, QWidget
 
@@ -19,45 +21,65 @@ _IDLE_FRAMES = 6  # of the window's timer between two repaints while nothing run
 
 class ChartStack(QWidget):
     """``begin`` and ``finish`` are called by the window's timer, one after another; they repaint only what changed, a
-    part of the charts each. ``frame`` is both."""
+    part of the charts each. ``frame`` is both.
+
+    ``whole``: all charts are there at once; else they come with ``build``, one at each call."""
 
     incident_chosen = Signal(int)
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: Scene, *, whole: bool = True) -> None:
         super().__init__()
         self.scene = scene
-        self.memory = MemoryChart(scene)
-        self.transfers = TransferChart(scene)
-        self.lanes = LanesChart(scene)
-        self.overview = Overview(scene)
-        self.charts: tuple[Chart, ...] = (self.memory, self.transfers, self.lanes)
-        self.follow = QPushButton("Follow")
-        self.follow.setProperty("role", "link")
-        self.follow.setToolTip("Show the present again and stay there (F)")
-        self.follow.clicked.connect(scene.view.follow)
-        self.lanes.header.addWidget(self.follow)
-        layout = self.lanes.layout()
-        assert layout is not None
-        layout.addWidget(self.overview)
-        self.splitter = QSplitter(Qt.Orientation.Vertical)
-        self.splitter.setHandleWidth(8)
-        self.splitter.setChildrenCollapsible(False)
-        for chart, minimum, share in ((self.memory, 120, 30), (self.transfers, 90, 16), (self.lanes, 210, 40)):
-            chart.setMinimumHeight(minimum)
-            self.splitter.addWidget(chart)
-            self.splitter.setStretchFactor(self.splitter.count() - 1, share)
-        outer = QVBoxLayout(self)
-        outer.setContentsMargins(0, 0, 0, 0)
-        outer.addWidget(self.splitter)
-        self._tip = _Tip(self)
         self._pointed: tuple[Chart, QPointF] | None = None
         self._seen: tuple[object, ...] = ()
         self._skipped = 0
         self._begun = False
         self._axis: tuple[float, float, bool] | None = None
-        for chart in self.charts:
-            chart.plot.pointed.connect(lambda position, chart=chart: self._point(chart, position))
-            chart.incident_chosen.connect(self.incident_chosen)
+        self._parts = self._assemble()
+        while whole and self.build():
+            pass
+
+    def build(self) -> bool:
+        """Builds the next part; False when all are there."""
+        return next(self._parts, None) is not None
+
+    def _assemble(self) -> Iterator[str]:
+        scene = self.scene
+        self.splitter = QSplitter(Qt.Orientation.Vertical)
+        self.splitter.setHandleWidth(8)
+        self.splitter.setChildrenCollapsible(False)
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(0, 0, 0, 0)
+        outer.addWidget(self.splitter)
+        self.memory = MemoryChart(scene)
+        self._add(self.memory, 120, 30)
+        yield "memory"
+        self.transfers = TransferChart(scene)
+        self._add(self.transfers, 90, 16)
+        yield "transfers"
+        self.lanes = LanesChart(scene)
+        self._add(self.lanes, 210, 40)
+        self.charts: tuple[Chart, ...] = (self.memory, self.transfers, self.lanes)
+        yield "lanes"
+        self.overview = Overview(scene)
+        self.follow = QPushButton("Follow")
+        self.follow.setProperty("role", "link")
+        self.follow.setToolTip("Show the present again and stay there (F)")
+        self.follow.clicked.connect(scene.view.follow)
+        self.lanes.header.addWidget(self.follow)
+        self.follow.ensurePolished()
+        self.lanes.header.addStrut(self.follow.sizeHint().height())  # nothing moves when it comes and goes
+        layout = self.lanes.layout()
+        assert layout is not None
+        layout.addWidget(self.overview)
+        self._tip = _Tip(self)
+
+    def _add(self, chart: Chart, minimum: int, share: int) -> None:
+        chart.setMinimumHeight(minimum)
+        self.splitter.addWidget(chart)
+        self.splitter.setStretchFactor(self.splitter.count() - 1, share)
+        chart.plot.pointed.connect(lambda position: self._point(chart, position))
+        chart.incident_chosen.connect(self.incident_chosen)
 
     def frame(self, active: bool) -> bool:
         """Repaints if there is something new; ``active`` while jobs run. Returns whether it did."""

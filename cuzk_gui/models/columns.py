@@ -3,13 +3,28 @@ plain slices."""
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
+_LARGE: Final = 1 << 20
+
+
+def zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+    """Zeros that take memory and time only as they are written. numpy asks for huge pages where an array is large; to
+    clear one takes as long as a part of a frame may, and the first row of a track begins dozens of them."""
+    count = math.prod(shape)
+    nbytes = count * np.dtype(dtype).itemsize
+    if nbytes < _LARGE or not hasattr(mmap, "MADV_NOHUGEPAGE"):
+        return np.zeros(shape, dtype)
+    pages = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    pages.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(pages, dtype, count).reshape(shape)
 
 
 class Columns:
@@ -24,7 +39,7 @@ class Columns:
         self.capacity = capacity
         self._physical = capacity + max(capacity // 4, 16)
         self._arrays = {
-            name: np.zeros((self._physical, *shape), dtype=dtype)
+            name: zeros((self._physical, *shape), dtype)
             for name, (dtype, shape) in ((n, d if isinstance(d, tuple) else (d, ())) for n, d in dtypes.items())
         }
         self._start = 0

@@ -46,24 +46,35 @@ class _Level:
         self.rows = Columns(capacity, {"time": np.int64, "peak": _WIDE, "last": _WIDE, "known": np.bool_})
 
     def add(self, times: Array, values: Array, known: Array) -> None:
+        """Rows in order of time, none of which lies before those that are there."""
         bucket = times // self.width
         edges = np.flatnonzero(np.diff(bucket)) + 1
+        first, after = np.append(0, edges), np.append(edges, len(times))
         totals = values.sum(axis=1)
-        for low, high in zip((0, *edges), (*edges, len(times)), strict=True):
-            best = int(low) + int(np.argmax(totals[low:high]))
-            start = int(bucket[low]) * self.width
-            peak, last, seen = values[best], values[high - 1], bool(known[high - 1])
-            if len(self.rows) and int(self.rows["time"][-1]) >= start:
-                if totals[best] > self.rows["peak"][-1].sum():
-                    self.rows["peak"][-1] = peak
-                self.rows["last"][-1] = last
-                self.rows["known"][-1] = seen
-                continue
-            if len(self.rows) and self.rows["known"][-1]:
-                before = self.rows["last"][-1]
-                if before.sum() > peak.sum():
-                    peak = before.copy()
-            self.rows.append({"time": start, "peak": peak, "last": last, "known": seen}, 1)
+        fullest = np.maximum.reduceat(totals, first)
+        highest = np.flatnonzero(totals == np.repeat(fullest, after - first))
+        best = highest[np.searchsorted(highest, first)]  # the first such moment of each bucket
+        start, peak, last, seen = bucket[first] * self.width, values[best], values[after - 1], known[after - 1]
+        before, held = last[:-1], known[after[:-1] - 1]  # what was there when the next bucket began
+        skip = 0
+        if len(self.rows) and int(self.rows["time"][-1]) >= int(start[0]):
+            self._merge(int(fullest[0]), peak[0], last[0], bool(seen[0]))
+            skip = 1
+        elif len(self.rows):
+            before = np.concatenate((self.rows["last"][-1:], before))
+            held = np.concatenate((self.rows["known"][-1:], held))
+        into = len(start) - len(before)  # the very first row has nothing before it
+        fuller = held & (before.sum(axis=1) > fullest[into:])
+        peak[into:][fuller] = before[fuller]
+        columns = {"time": start[skip:], "peak": peak[skip:], "last": last[skip:], "known": seen[skip:]}
+        self.rows.append(columns, len(start) - skip)
+
+    def _merge(self, total: int, peak: Array, last: Array, known: bool) -> None:
+        """More of the newest bucket."""
+        if total > self.rows["peak"][-1].sum():
+            self.rows["peak"][-1] = peak
+        self.rows["last"][-1] = last
+        self.rows["known"][-1] = known
 
 
 class MemorySeries:

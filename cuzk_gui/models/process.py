@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -24,6 +24,7 @@ class Action(StrEnum):
     START = "start"
     STOP = "stop"
     RESTART = "restart"
+    CONNECT = "connect"  # the user is asked which engine it shall be
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ APPEARANCES: Final = {
     ProcessState.CRASHED: Appearance("Crashed", Tone.BAD, frozenset({Action.START, Action.STOP}), False),
     ProcessState.FOREIGN: Appearance("Port taken", Tone.WARN, _NONE, False),
 }
+NOT_REACHED: Final = Appearance("Not reached", Tone.BAD, _NONE, False)
 CHECKING: Final = Appearance("Checking…", Tone.QUIET, _NONE, False)
 
 
@@ -63,6 +65,7 @@ class EngineView:
     status: DaemonStatus | None = None
     identity: EngineIdentity | None = None  # only while the stream is up
     asked: Action | None = None  # on its way from this window
+    elsewhere: str = ""  # how an engine is reached that cannot be started and stopped from here
 
     @property
     def state(self) -> ProcessState | None:
@@ -80,6 +83,8 @@ class EngineView:
     @property
     def appearance(self) -> Appearance:
         shown = APPEARANCES.get(self.state, CHECKING) if self.state else CHECKING
+        if self.elsewhere:
+            return NOT_REACHED if self.state is ProcessState.FOREIGN else replace(shown, actions=_NONE)
         if self.asked:
             return Appearance(shown.word, shown.tone, _NONE, False)
         return shown
@@ -93,7 +98,7 @@ class EngineView:
         started = identity.started_unix_ns if identity else status.started_unix_ns if status else None
         pid = identity.pid if identity else status.pid if status else None
         by = identity.started_by if identity else status.started_by if status else None
-        found = []
+        found = [self.elsewhere] if self.elsewhere else []
         if build:
             found.append(f"build {words.short_build(build)}")
         if started:
@@ -110,13 +115,20 @@ class EngineView:
 
     @property
     def address(self) -> str:
-        known = self.identity.address if self.identity else self.status.address if self.status else ""
+        known = self.status.address if self.status else ""
+        if self.identity and not self.elsewhere:  # an engine elsewhere says where it listens, not how it is reached
+            known = self.identity.address
         return words.plain(known, 60)
 
     @property
     def open_to_network(self) -> bool:
         """Whether the engine listens beyond this machine."""
-        if self.state is not ProcessState.READY or not self.address or self.address.startswith(("unix:", "/")):
+        if (
+            self.elsewhere
+            or self.state is not ProcessState.READY
+            or not self.address
+            or self.address.startswith(("unix:", "/"))
+        ):
             return False
         host = self.address.rpartition(":")[0].strip("[]")
         return not (host.startswith("127.") or host in ("localhost", "::1", ""))
@@ -124,6 +136,9 @@ class EngineView:
     def banner(self) -> Banner | None:
         """The one thing to say first; None when all is well."""
         state, status = self.state, self.status
+        if self.elsewhere:
+            said = words.plain(status.message, 300) if status and state is ProcessState.FOREIGN else ""
+            return Banner(said, Tone.BAD, Action.CONNECT) if said else None
         if state is ProcessState.STOPPED:
             return Banner("The engine is not running.", Tone.QUIET, None if self.asked else Action.START)
         if state is ProcessState.CRASHED:

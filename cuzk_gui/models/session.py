@@ -13,10 +13,11 @@ from cuzk_gui.models.digest import Digest, Names
 from cuzk_gui.models.findings import FindingList
 from cuzk_gui.models.incidents import EARLIER, IncidentList
 from cuzk_gui.models.jobs import JobTable
+from cuzk_gui.models.levels import LEVEL_BUCKETS
 from cuzk_gui.models.log import LogRing
 from cuzk_gui.models.memory import MemorySeries, SampleSeries
 from cuzk_gui.models.settings import SettingsModel
-from cuzk_gui.models.tracks import LEVEL_BUCKETS, SpanRows, SpanTrack
+from cuzk_gui.models.tracks import SpanRows, SpanTrack
 
 MOST_DEVICES: Final = 64
 MOST_LANES: Final = 24

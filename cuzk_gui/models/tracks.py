@@ -9,10 +9,8 @@ from typing import Final
 import numpy as np
 
 from cuzk_gui.models.columns import Array, Columns
-from cuzk_gui.models.groups import Group
+from cuzk_gui.models.levels import LEVEL_BUCKETS, Buckets, Levels
 
-LEVEL_NS: Final = tuple(4_000_000 * 4**k for k in range(6))  # 4 ms … 4.1 s a bucket
-LEVEL_BUCKETS: Final = 4096  # 16 s … 4.6 h
 EXACT_LIMIT: Final = 8192  # more exact rows than this in view and the coarser levels are drawn
 
 _SPAN_DTYPES: Final = {
@@ -47,82 +45,20 @@ class SpanRows:
         return len(self.start)
 
 
-class Buckets:
-    """Busy nanoseconds by group and bytes by group, in consecutive buckets of ``width`` ns; a ring over bucket
-    numbers."""
-
-    def __init__(self, width: int, size: int = LEVEL_BUCKETS) -> None:
-        self.width = width
-        self.size = size
-        self._busy = np.zeros((size, len(Group)), dtype=np.float32)
-        self._bytes = np.zeros((size, len(Group)), dtype=np.float32)
-        self.first: int | None = None  # number of the oldest bucket kept
-        self.last = -1
-
-    @property
-    def nbytes(self) -> int:
-        return self._busy.nbytes + self._bytes.nbytes
-
-    def add(self, start: Array, end: Array, group: Array, size: Array) -> None:
-        """Spreads spans over the buckets they cover."""
-        end = np.maximum(end, start + 1)
-        first, last = start // self.width, (end - 1) // self.width
-        self._advance(int(first.min()), int(last.max()))
-        assert self.first is not None
-        keep = last >= self.first
-        if not keep.all():
-            start, end, group, size, first, last = (v[keep] for v in (start, end, group, size, first, last))
-        if not len(start):
-            return
-        first = np.maximum(first, self.first)
-        counts = last - first + 1
-        row = np.repeat(np.arange(len(start)), counts)
-        number = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts) + first[row]
-        overlap = np.minimum(end[row], (number + 1) * self.width) - np.maximum(start[row], number * self.width)
-        share = overlap / (end - start)[row]
-        index = (number % self.size, group[row])
-        np.add.at(self._busy, index, overlap.astype(np.float32))
-        if size.any():
-            np.add.at(self._bytes, index, (share * size[row]).astype(np.float32))
-
-    def view(self, start_ns: int, end_ns: int) -> tuple[Array, Array, Array]:
-        """(bucket starts in ns, busy (n, groups), bytes (n, groups)) of the buckets that touch [start, end)."""
-        if self.first is None:
-            empty = np.zeros((0, len(Group)), dtype=np.float32)
-            return np.zeros(0, dtype=np.int64), empty, empty
-        low = max(self.first, start_ns // self.width)
-        high = min(self.last, (end_ns - 1) // self.width)
-        numbers = np.arange(low, max(high + 1, low), dtype=np.int64)
-        index = numbers % self.size
-        return numbers * self.width, self._busy[index], self._bytes[index]
-
-    def _advance(self, low: int, high: int) -> None:
-        if self.first is None:
-            self.first, self.last = max(low, high - self.size + 1), high
-            return
-        if high > self.last:
-            fresh = np.arange(max(self.last + 1, high - self.size + 1), high + 1) % self.size
-            self._busy[fresh] = 0
-            self._bytes[fresh] = 0
-            self.last = high
-            self.first = max(self.first, high - self.size + 1)
-        if low < self.first:  # late spans: room in front of the first bucket is still zero
-            self.first = max(low, self.last - self.size + 1)
-
-
 class SpanTrack:
     """Spans of a lane in order of their start, at most ``capacity`` exactly, and six coarser levels."""
 
     def __init__(self, capacity: int, buckets: int = LEVEL_BUCKETS) -> None:
         self.rows = Columns(capacity, _SPAN_DTYPES)
-        self.levels = tuple(Buckets(width, buckets) for width in LEVEL_NS)
+        self._levels = Levels(buckets)
+        self.levels = self._levels.levels
         self.version = 0
         self.newest_end = -1
         self.resume_end = -1  # spans up to here were seen before the stream was lost
 
     @property
     def nbytes(self) -> int:
-        return self.rows.nbytes + sum(level.nbytes for level in self.levels)
+        return self.rows.nbytes + self._levels.nbytes
 
     def append(self, new: SpanRows) -> None:
         if not len(new):
@@ -132,8 +68,7 @@ class SpanTrack:
         previous = int(self.rows["start"][-1]) if len(self.rows) else None
         self.rows.append({**values, "reach": values["end"]}, len(new))
         self._restore_order(len(new), previous)
-        for level in self.levels:
-            level.add(values["start"], values["end"], values["group"], values["bytes"])
+        self._levels.add(values["start"], values["end"], values["group"], values["bytes"])
         self.newest_end = max(self.newest_end, int(values["end"].max()))
         self.version += 1
 

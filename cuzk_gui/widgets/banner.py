@@ -9,7 +9,7 @@ from cuzk_gui.models import words
 from cuzk_gui.models.process import Action, Banner, Tone
 from cuzk_gui.theme import Theme
 
-_BUTTONS = {Action.START: "Start", Action.RESTART: "Restart", Action.STOP: "Stop"}
+_BUTTONS = {Action.START: "Start", Action.RESTART: "Restart", Action.STOP: "Stop", Action.CONNECT: "Connect…"}
 _NOTICE_MS = 12_000
 
 

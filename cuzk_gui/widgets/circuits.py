@@ -43,6 +43,10 @@ class CircuitsPanel(QWidget):
         self._marked = ""
         self.show_circuits([])
 
+    def set_elsewhere(self) -> None:
+        """Keys are files of another machine: there is none to be chosen here."""
+        self._register.hide()
+
     def set_live(self, live: bool) -> None:
         self._register.setEnabled(live)
 
@@ -80,7 +84,7 @@ class CircuitsPanel(QWidget):
         domain = circuit.domain_size
         shape = f"2^{domain.bit_length() - 1}" if domain > 0 and domain & (domain - 1) == 0 else f"{domain:,}"
         facts = ElidedLabel(
-            f"{words.curve(circuit.curve)} · domain {shape} · {words.count(circuit.n_public, 'public signal')} · "
+            f"{words.curve(circuit.curve)} · domain {shape} · {circuit.n_public:,} public · "
             f"{words.size(circuit.key_bytes)}"
         )
         facts.setProperty("role", "faint")

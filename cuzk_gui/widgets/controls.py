@@ -278,3 +278,11 @@ def label(text: str, role: str) -> QLabel:
     made = QLabel(text)
     made.setProperty("role", role)
     return made
+
+
+def grow(dialog: QWidget) -> None:
+    """Makes room for lines that wrap: a layout counts each as one when it says how small a dialog may be."""
+    layout = dialog.layout()
+    if layout is not None and dialog.isVisible():
+        layout.activate()
+        dialog.resize(dialog.width(), max(dialog.height(), layout.totalHeightForWidth(dialog.width())))

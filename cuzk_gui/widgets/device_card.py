@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
 from html import escape
+from typing import Final
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QMouseEvent
@@ -18,6 +22,8 @@ from cuzk_gui.models.settings import WORKERS, SettingsModel, inert_note, inert_r
 from cuzk_gui.theme import Theme
 from cuzk_gui.widgets.controls import ElidedLabel, Segmented, ShareBar, Stepper, Switch, label, rule, set_role
 from cuzk_gui.widgets.plan_view import PlanView
+
+_BUILD_S: Final = 0.003  # of a part of a frame, to make cards and rows
 
 
 class SettingRow(QWidget):
@@ -277,13 +283,13 @@ class DevicePanel(QWidget):
         layout.addLayout(self._cards)
         layout.addLayout(self._settings)
         self._shape: tuple[object, ...] = ()
-        self._missing: list[DeviceDescription] = []
+        self._missing: deque[Callable[[], None]] = deque()  # makes cards and rows that are still to come
         self.version = 0  # of the widgets that are there
         self._plans: Mapping[str, PlanState] | None = None
 
     def show_session(self, session: Session, device: str) -> bool:
         """After a change of devices or settings; ``device`` is the one whose charts are shown. False: call it again,
-        not all cards are there."""
+        not all is there."""
         there = session.identity is not None
         blocked = findings.RECORDED[:1].upper() + findings.RECORDED[1:] + "." if session.recorded else ""
         switches = session.settings.switches() if there else []
@@ -291,8 +297,11 @@ class DevicePanel(QWidget):
         if shape != self._shape:
             self._shape = shape
             self._rebuild(session, switches)
-        elif self._missing:
-            self._add_card(self._missing.pop(0))
+        limit = time.monotonic() + _BUILD_S
+        while self._missing:
+            self._missing.popleft()()
+            if time.monotonic() >= limit:
+                break
         for card_id, card in self.cards.items():
             card.show_device(session.described[card_id], session.settings, session.live, blocked)
             card.setEnabled(there)
@@ -302,6 +311,11 @@ class DevicePanel(QWidget):
         for key, row in self.rows.items():
             note, reason = (inert_note(key, chosen), inert_reason(key, chosen)) if chosen else ("", "")
             row.show_value(session.settings.value(key), session.settings.pending(key), note, reason, blocked)
+        return self.whole
+
+    @property
+    def whole(self) -> bool:
+        """Whether all cards and rows are there."""
         return not self._missing
 
     def show_plans(self, plans: Mapping[str, PlanState]) -> None:
@@ -323,15 +337,16 @@ class DevicePanel(QWidget):
                     widget.hide()
                     widget.deleteLater()
         self.cards, self.rows = {}, {}
-        self._missing = list(session.described.values())
-        if self._missing:
-            self._add_card(self._missing.pop(0))
-        for info in switches:
-            row = SettingRow(self._theme, info)
-            row.changed.connect(self.changed)
-            row.looked_at.connect(self.looked_at)
-            self.rows[info.key] = row
-            self._settings.addWidget(row)
+        cards = [partial(self._add_card, device) for device in session.described.values()]
+        rows = [partial(self._add_row, info) for info in switches]
+        self._missing = deque([*cards[:1], *rows, *cards[1:]])
+
+    def _add_row(self, info: SettingInfo) -> None:
+        row = SettingRow(self._theme, info)
+        row.changed.connect(self.changed)
+        row.looked_at.connect(self.looked_at)
+        self.rows[info.key] = row
+        self._settings.addWidget(row)
 
     def _add_card(self, device: DeviceDescription) -> None:
         if self.cards:

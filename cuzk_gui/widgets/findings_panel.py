@@ -116,6 +116,7 @@ class FindingsPanel(QFrame):
         self._applied: dict[tuple[str, str], int] = {}  # (device, kind) → when its remedy was applied here
         self._note = label("", "muted")
         header = QHBoxLayout()
+        header.setContentsMargins(0, 0, 4, 0)
         header.addWidget(label("Findings", "title"), 1)
         header.addWidget(self._note)
         self._empty = label("", "faint")
@@ -132,7 +133,7 @@ class FindingsPanel(QFrame):
         self._scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self._scroll.setWidget(self._inside)
         layout = QVBoxLayout(self)
-        layout.setContentsMargins(12, 9, 8, 9)
+        layout.setContentsMargins(14, 9, 10, 9)
         layout.setSpacing(6)
         layout.addLayout(header)
         layout.addWidget(self._empty)
@@ -215,7 +216,7 @@ class FindingsPanel(QFrame):
         key = (finding.device, finding.kind)
         self._finding_of[key] = finding
         remedy = finding.remedies[0] if finding.remedies else None
-        body = _sentences(finding.evidence[:1])
+        body = f"{_sentences(finding.evidence[:1])}{_when(session, finding)}"
         card.setToolTip(f"<p>{escape(_sentences(finding.evidence))}</p>")
         title = words.plain(finding.title, 120)
         card.button.setVisible(remedy is not None)
@@ -273,6 +274,16 @@ def _stretch(session: Session) -> str:
     if not session.recorded or session.origin_ns is None:
         return ""
     return f"all {words.duration(session.latest_ns - session.origin_ns)} · "
+
+
+def _when(session: Session, finding: Finding) -> str:
+    """What time a finding is about, where that is not all there is: it stays while the minute that it tells of moves
+    on."""
+    length = finding.end_ns - finding.start_ns
+    if session.recorded or length <= 0:
+        return ""
+    clock = words.clock(finding.end_ns + session.wall_offset_ns).partition(".")[0]
+    return f" In the {words.duration(length)} before {clock}."
 
 
 def _none(session: Session) -> str:

@@ -15,7 +15,7 @@ from cuzk_gui.models.loads import Load
 from cuzk_gui.theme import Theme, ui_font
 from cuzk_gui.widgets.controls import ElidedLabel, label
 
-_MS_WIDTH, _SHARE_WIDTH, _BAR_WIDTH = 74, 52, 40
+_MS_WIDTH, _SHARE_WIDTH, _BAR_WIDTH = 74, 58, 40
 _KERNELS, _HELD, _REST = "kernels running", "device held", "not judged"
 
 
@@ -105,6 +105,7 @@ class IdleTable(QWidget):
         self._note = ElidedLabel(natural=True)
         self._note.setProperty("role", "faint")
         header = QHBoxLayout()
+        header.setSpacing(8)
         self._title = label("Idle time", "title")
         header.addWidget(self._title)
         header.addStretch(1)
@@ -142,7 +143,8 @@ class IdleTable(QWidget):
         return self._title.text()
 
     def show_load(self, load: Load | None, device: str, cause: str, stretch: str) -> None:
-        """``cause``: the one that is singled out; ``stretch``: the time that it is about, in words."""
+        """``device``: which one it is, "" where there is one only; ``cause``: the one that is singled out;
+        ``stretch``: the time that it is about, in words."""
         title = f"Idle time, {stretch}"
         if title != self._title.text():
             self._title.setText(title)
@@ -155,7 +157,8 @@ class IdleTable(QWidget):
             self._empty.setText("No kernel was measured yet." if load is not None else "Nothing is measured.")
             self._arrange([])
             return
-        self._note.set_text(f"of {words.duration(load.measured)} · {words.plain(device, 16)}")
+        which = f" · {words.plain(device, 16)}" if device else ""
+        self._note.set_text(f"of {words.duration(load.measured)}{which}")
         self._show_busy(load)
         idle = sorted(load.idle, key=lambda i: (-round(load.share(i.ns) * 100), CAUSES.index(i.cause)))
         self._arrange([row.cause for row in idle])

@@ -115,7 +115,7 @@ class _JobDelegate(QStyledItemDelegate):
             painter.setPen(QColor(colours.accent) if state & QStyle.StateFlag.State_HasFocus else Qt.PenStyle.NoPen)
             painter.setBrush(QColor(colours.control))
             painter.drawRoundedRect(rect.adjusted(0.5, 0.5, -0.5, -0.5), 5, 5)
-        inner = rect.adjusted(8, 4, -8, -4)
+        inner = rect.adjusted(6, 4, -6, -4)
         right = str(index.data(TEXT_ROLE))
         failed = job.state in (JobState.FAILED,)
         painter.setFont(ui_font(11.5))
@@ -186,7 +186,7 @@ class JobsList(QListView):
             painter = QPainter(self.viewport())
             painter.setPen(QColor(self._theme.colours.faint))
             painter.setFont(ui_font(11))
-            area = self.viewport().rect().adjusted(10, 4, -10, 0)
+            area = self.viewport().rect().adjusted(8, 4, -8, 0)
             none = self.none
             painter.drawText(area, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop, none)
 

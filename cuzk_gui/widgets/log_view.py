@@ -48,7 +48,7 @@ class LogView(QFrame):
         header.addWidget(self._source, 1)
         header.addWidget(self._level)
         layout = QVBoxLayout(self)
-        layout.setContentsMargins(14, 8, 12, 8)
+        layout.setContentsMargins(15, 8, 12, 8)
         layout.setSpacing(4)
         layout.addLayout(header)
         layout.addWidget(self.text, 1)

@@ -19,26 +19,39 @@ from PySide6.QtWidgets import (
 from cuzk_gui.assets import Demo
 from cuzk_gui.models import words
 from cuzk_gui.preferences import Preferences
-from cuzk_gui.widgets.controls import label
+from cuzk_gui.widgets.controls import grow, label
 
 KEY_SUFFIX, WITNESS_SUFFIX = ".zkey", ".wtns"
 
 
 class ProveDialog(QDialog):
-    """``key``, ``witness`` and ``name`` hold the choice once it was accepted."""
+    """``key``, ``witness`` and ``name`` hold the choice once it was accepted.
+
+    ``key_elsewhere``: the key is a file of the engine's machine, which cannot be looked at from here; this one is
+    filled in. None: it is a file of this machine."""
 
     def __init__(
-        self, preferences: Preferences, demo: Demo | None, engine_runs: bool, parent: QWidget | None = None
+        self,
+        preferences: Preferences,
+        demo: Demo | None,
+        engine_runs: bool,
+        parent: QWidget | None = None,
+        *,
+        key_elsewhere: str | None = None,
     ) -> None:
         super().__init__(parent)
         self.setWindowTitle("Prove")
         self.setMinimumWidth(600)
         self._preferences = preferences
         self._demo = demo
+        self._is_key_here = key_elsewhere is None
         self.key_edit = self._edit("Proving key")
         self.witness_edit = self._edit("Witness")
         self.label_edit = self._edit("Label")
         self.label_edit.setPlaceholderText("shown beside the job; may be left empty")
+        if key_elsewhere is not None:
+            self.key_edit.setPlaceholderText("path on the engine's machine; the witness is sent from this one")
+            self.key_edit.setText(key_elsewhere)
         self._problem = label("", "error")
         self._problem.setWordWrap(True)
         grid = QGridLayout()
@@ -55,12 +68,13 @@ class ProveDialog(QDialog):
             caption.setBuddy(edit)
             grid.addWidget(caption, row, 0)
             grid.addWidget(edit, row, 1)
-            if suffix:
+            if suffix and (self._is_key_here or edit is not self.key_edit):
                 browse = QPushButton("Browse…")
                 browse.setAutoDefault(False)
                 browse.clicked.connect(lambda _=False, edit=edit, suffix=suffix: self._browse(edit, suffix))
                 grid.addWidget(browse, row, 2)
-        self.submit = QPushButton("Prove" if engine_runs else "Start the engine and prove")
+        starts = self._is_key_here and not engine_runs
+        self.submit = QPushButton("Start the engine and prove" if starts else "Prove")
         self.submit.setProperty("role", "primary")
         self.submit.setDefault(True)
         self.submit.clicked.connect(self._accept_if_right)
@@ -140,12 +154,22 @@ class ProveDialog(QDialog):
         self._problem.hide()
 
     def _accept_if_right(self) -> None:
-        for what, file in (("the key", self.key), ("the witness", self.witness)):
+        if not self._is_key_here and not self.key.startswith("/"):
+            self._say(
+                f"the key {words.plain(self.key, 200)} is to be a whole path on the engine's machine, as /keys/a.zkey"
+            )
+            return
+        here = [("the key", self.key)] if self._is_key_here else []
+        for what, file in (*here, ("the witness", self.witness)):
             if not Path(file).is_file():
-                self._problem.setText(f"{what} {words.plain(file, 200)} is not there, or not a file")
-                self._problem.show()
+                self._say(f"{what} {words.plain(file, 200)} is not there, or not a file")
                 return
         self.accept()
+
+    def _say(self, text: str) -> None:
+        self._problem.setText(text)
+        self._problem.show()
+        grow(self)
 
 
 def dropped_files(data: object) -> list[str]:

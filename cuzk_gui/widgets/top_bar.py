@@ -122,6 +122,9 @@ class TopBar(QWidget):
         self.buttons[Action.START].setVisible(Action.RESTART not in appearance.actions)
         self.buttons[Action.RESTART].setVisible(Action.RESTART in appearance.actions)
         self.buttons[Action.STOP].show()
+        if engine.elsewhere:
+            for button in self.buttons.values():
+                button.hide()
         self.prove.show()
         self.live.hide()
         self._tint(recorded=False)
@@ -142,6 +145,10 @@ class TopBar(QWidget):
             self.setProperty("recorded", recorded)
             self.style().unpolish(self)
             self.style().polish(self)
+
+    @property
+    def address(self) -> str:
+        return self._address.text()
 
     @property
     def facts(self) -> str:

@@ -14,12 +14,14 @@ import pytest
 
 from cuzk_engine.client import EngineClient, JobState
 from cuzk_engine.events import Cause
+from cuzk_engine.runner import PipelineSettings, Prestage, Runner
 from tests.cli.conftest import ROOT, Cuzk, command
 from tests.support.cases import BROKEN, case
 from tests.support.daemons import Daemon, Witnesses, running, wait_for
 
 KEY = case("bn128", "mul_pub").path("circuit.zkey")
 WITNESS = case("bn128", "mul_pub").path("witness.wtns")
+TIGHT_HOST = '[memory]\ntotal_budget = "1MiB"\n'
 WORKERS = "gpus.gpu_workers_per_device"
 
 
@@ -158,6 +160,52 @@ def test_an_interruption_ends_it_without_a_word(cuzk_home: Path, number: signal.
         process.kill()
         process.wait()
     assert (process.returncode, out, err) == (128 + number, b"", b"")
+
+
+def taken_by_proofs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[PipelineSettings, int, int]]:
+    """Settings, worker and evaluation threads of each proof from now on."""
+    taken: list[tuple[PipelineSettings, int, int]] = []
+    prove = Runner.prove
+
+    def watched(runner: Any, key: Any, witness: Any, owner: Any, settings: Any, **more: Any) -> Any:
+        taken.append((settings, owner.worker, runner._evaluation_threads))
+        return prove(runner, key, witness, owner, settings, **more)
+
+    monkeypatch.setattr(Runner, "prove", watched)
+    return taken
+
+
+def test_the_configuration_counts_and_variations_go_before_it(
+    cuzk: Cuzk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "cuzk.toml"
+    path.write_text(
+        '[pipeline]\nprestage = "locked"\ndouble_buffer = false\n[synthesis]\nthreads = 1\n'
+        '[devices."cpu"]\nworkers = 1\n[logging]\nlevel = "warning"\n'
+    )
+    taken = taken_by_proofs(monkeypatch)
+    result = cuzk("bench", KEY, WITNESS, "-c", 6, "-j", 3, "--config", path, "--json")
+    assert (result.code, result.err) == (0, "")
+    (each,) = json.loads(result.out)["variations"]
+    assert (each["variation"], each["staged_otherwise"]) == ("as configured", {})
+    assert set(map(repr, taken)) == {repr((PipelineSettings(Prestage.LOCKED, False), 0, 1))}
+    taken.clear()
+    monkeypatch.setenv("CUZK_CONFIG", str(path))
+    text = cuzk("bench", KEY, WITNESS, "-c", 6, "-j", 3, "--vary", "prestage=off", "workers=2").out
+    assert {(settings.prestage, settings.double_buffer) for settings, _, _ in taken} == {(Prestage.OFF, False)}
+    assert {worker for _, worker, _ in taken} == {0, 1}
+    assert f"Note: pipeline.double_buffer, synthesis.threads as in {path}." in text
+
+
+def test_the_limits_of_memory_count(cuzk: Cuzk, tmp_path: Path) -> None:
+    path = tmp_path / "cuzk.toml"
+    for text, named in (('[cpu]\narena = "1MiB"\n', "cpu.arena"), (TIGHT_HOST, "memory.total_budget")):
+        path.write_text(text)
+        result = cuzk("bench", "chain:2^14", "-c", 1, "--config", path)
+        assert result.code == 1
+        assert f"raise {named}" in result.error
+    path.write_text('[cpu]\narena = "lots"\n')
+    assert "cpu.arena is 'lots'" in cuzk("bench", KEY, WITNESS, "--config", path).error
 
 
 # ---- through an engine ----

@@ -23,6 +23,14 @@ def test_record_finds_the_engine_that_runs(cuzk: Cuzk, cuzk_home: Path, tmp_path
         assert recording.info.address == daemon.address
 
 
+def test_an_address_of_its_own_that_is_none(cuzk: Cuzk, cuzk_home: Path) -> None:
+    (cuzk_home / "config").mkdir(parents=True)
+    (cuzk_home / "config" / "cuzk.toml").write_text('[daemon]\nlisten = "nonsense"\n')
+    other = cuzk("jobs", "--daemon", f"unix://{cuzk_home}/none.sock")  # which has nothing to do with it
+    assert other.error.startswith(f"no engine answers at unix://{cuzk_home}/none.sock")
+    assert cuzk("jobs").error.startswith("daemon.listen: address 'nonsense' is not one: expected ")
+
+
 def test_record_says_how_far_back_it_reaches(cuzk: Cuzk, cuzk_home: Path, tmp_path: Path) -> None:
     with running(cuzk_home, listen="127.0.0.1:0") as daemon:
         with daemon.client() as client:

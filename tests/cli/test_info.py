@@ -41,6 +41,13 @@ def test_the_configuration_counts(cuzk, tmp_path):
     path.write_text('[cpu]\narena = "1MiB"\n[pipeline]\nprestage = "off"\n')
     key = case("bn128", "merkle10").path("circuit.zkey")
     assert "does not fit into 1 MiB (cpu.arena)" in cuzk("info", key, "--config", path).out
+    path.write_text('[memory]\ntotal_budget = "64MiB"\n')
+    assert "fits into 64 MiB of the host's memory" in cuzk("info", key, "--config", path).out
+    path.write_text('[gpus]\ndevices = ["cuda:4095"]\n')  # of another machine
+    result = cuzk("info", key, "--config", path)
+    assert (result.code, result.err) == (0, "")
+    assert "memory of a proof  not known: gpus.devices names 'cuda:4095': " in result.out
+    assert "memory" not in json.loads(cuzk("info", key, "--json", "--config", path).out)
     path.write_text('[cpu]\narena = "lots"\n')
     assert "cpu.arena is 'lots'" in cuzk("info", key, "--config", path).error
 

@@ -146,7 +146,10 @@ def test_the_window_is_looked_up_by_name(cuzk, monkeypatch):
     assert cuzk("app").code == 7
     assert cuzk("app", "--demo", "out").code == 7
     assert cuzk("app", "--start").code == 7
-    assert calls == [[], ["--demo", "out"], ["--start"]]
+    there = ("--daemon", "gpu-node:9820", "--cert", "ca.pem", "--token", "token")
+    assert cuzk("app", *there).code == 7
+    assert calls == [[], ["--demo", "out"], ["--start"], list(there)]
+    assert cuzk("app", "--daemon", "gpu-node:9820", "--cert", "ca.pem").code == 2
     monkeypatch.setitem(sys.modules, "cuzk_gui.main", None)
     result = cuzk("app")
     assert result.code == 1

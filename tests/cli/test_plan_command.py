@@ -1,12 +1,14 @@
 """``cuzk plan``: its table, its verdict and its exit code."""
 
 import json
+from dataclasses import asdict
 
 import pytest
 
 from cuzk_engine.cli.main import main
 from cuzk_engine.units import format_size
 from tests.support.cases import BROKEN, case
+from tests.support.daemons import running
 
 KEY = case("bn128", "merkle10").path("circuit.zkey")
 
@@ -83,6 +85,40 @@ def test_the_configuration_counts(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("CUZK_CONFIG", str(path))
     lines = plan(capsys, "--prestage", "locked")[1].splitlines()
     assert f"  settings         gpus.gpu_workers_per_device, cpu.arena from {path}" in lines
+
+
+def test_it_is_the_plan_that_the_engine_makes(capsys, cuzk_home):
+    config = (
+        '[cpu]\narena = "100MiB"\n[memory]\ntotal_budget = "64MiB"\n[pipeline]\nprestage = "locked"\n'
+        "[gpus]\ngpu_workers_per_device = 3\ngpu_threads = 3\n"
+    )
+    with running(cuzk_home, fake=False, config=config) as daemon, daemon.client() as client:
+        made = asdict(client.plan(key_path=KEY))
+    found = json.loads(plan(capsys, "--json", "--config", str(daemon.config))[1])
+    assert found.pop("key") == str(KEY)
+    assert found == json.loads(json.dumps(made))
+    assert (found["capacity"], found["host_capacity"], found["workers"]) == (100 << 20, 64 << 20, 3)
+
+
+def test_devices_share_the_host(capsys, tmp_path, monkeypatch):
+    """As in the engine, which divides its budget among its device processes."""
+    path = tmp_path / "cuzk.toml"
+    monkeypatch.setenv("CUZK_TEST_CARDS", json.dumps([["GPU-1", "0000:01:00.0"]]))
+    for devices, share in (('["cpu"]', 64), ('["cpu", "cuda:0"]', 32), ('["cuda:0"]', 64), ('["cuda:7"]', 64)):
+        path.write_text(f'[memory]\ntotal_budget = "64MiB"\n[gpus]\ndevices = {devices}\n')
+        assert json.loads(plan(capsys, "--json", "--config", str(path))[1])["host_capacity"] == share << 20
+
+
+def test_the_host_s_budget_counts(capsys, tmp_path):
+    path = tmp_path / "cuzk.toml"
+    path.write_text('[memory]\ntotal_budget = "1MiB"\n')
+    assert main(["workload", "chain:2^14", str(tmp_path / "w")]) == 0
+    capsys.readouterr()
+    code, out, _ = plan(capsys, "--config", str(path), key=tmp_path / "w/circuit.zkey")
+    assert code == 1
+    assert "  host memory      3 MiB of 1 MiB" in out.splitlines()
+    assert f"  settings         memory.total_budget from {path}" in out.splitlines()
+    assert "raise memory.total_budget" in out
 
 
 def test_what_is_given_up(capsys, monkeypatch):

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from cuzk_engine.cli import prove as command_prove
-from cuzk_engine.cli.prove import write_pair
+from cuzk_engine.cli.outputs import write_pair
 from cuzk_engine.curves import BN254, CURVES
 from cuzk_engine.devices.cuda import probe
 from cuzk_engine.errors import CuzkError
@@ -198,6 +198,33 @@ def test_the_configuration_counts(cuzk, outputs, tmp_path, monkeypatch):
     monkeypatch.setattr(Runner, "prove", lambda *given, **more: (taken.append(given[4]), prove(*given, **more))[1])
     assert cuzk("prove", *files, *outputs, "--config", path).code == 0
     assert taken == [PipelineSettings(Prestage.LOCKED, False)]
+
+
+def test_the_host_s_budget_counts(cuzk, outputs, tmp_path):
+    files = make_workload(cuzk, tmp_path)
+    path = tmp_path / "cuzk.toml"
+    path.write_text('[memory]\ntotal_budget = "1MiB"\n')
+    refused = cuzk("prove", *files, *outputs, "--config", path)
+    assert refused.code == 1
+    assert "the proof needs 1.5 MiB, the device has 1 MiB; raise memory.total_budget" in refused.error
+    assert_nothing_written(outputs)
+    path.write_text('[memory]\ntotal_budget = "2MiB"\n')
+    assert cuzk("prove", *files, *outputs, "--config", path).code == 0
+
+
+def test_auto_is_the_first_device_of_the_configuration(cuzk, outputs, tmp_path, monkeypatch):
+    monkeypatch.setenv("CUZK_TEST_CARDS", '[["GPU-1", "0000:01:00.0"]]')  # that cannot be opened
+    path = tmp_path / "cuzk.toml"
+    path.write_text('[gpus]\ndevices = ["cpu"]\n')
+    assert cuzk("prove", *GOOD, *outputs, "--config", path).code == 0
+    path.write_text('[gpus]\ndevices = ["cuda:7"]\n')
+    assert "gpus.devices names 'cuda:7'" in cuzk("prove", *GOOD, *outputs, "--config", path).error
+
+
+def make_workload(cuzk, tmp_path):
+    folder = tmp_path / "chain"
+    assert cuzk("workload", "chain:2^14", folder).code == 0
+    return folder / "circuit.zkey", folder / "witness.wtns"
 
 
 @pytest.mark.parametrize("name", ["cuda:0", "cuda:7"])

@@ -41,6 +41,8 @@ def test_forms(text: str, shown: str, target: str, local: bool) -> None:
         "unix://run/x",
         "host:-1",
         "unix:///" + "x" * 110,
+        "host\udcff:9820",
+        "unix:///run/\udcff",
     ],
 )
 def test_other_texts_are_refused_in_one_line(text: str) -> None:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -56,6 +57,12 @@ def test_a_lock_that_cannot_be_written_is_an_error_that_names_it() -> None:
 
 
 @pytest.mark.usefixtures("cuzk_home")
+def test_a_folder_in_its_place_is_an_error_that_names_it(cuzk_home: Path) -> None:
+    lock_path().mkdir(parents=True)
+    with pytest.raises(DaemonError, match=r"daemon\.lock: cannot be read: is a directory"):
+        read_lock()
+
+
 def test_a_new_owner_removes_what_the_former_one_wrote() -> None:
     with held_lock() as lock:
         lock.write(INSTANCE)

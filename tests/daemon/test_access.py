@@ -1,7 +1,6 @@
 """TLS and a token, for addresses beyond this machine."""
 
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,9 +12,8 @@ from cuzk_engine.client.address import parse_address
 from cuzk_engine.client.connecting import connect
 from cuzk_engine.daemon.access import access_for
 from cuzk_engine.errors import SettingError
+from tests.support.certificates import TOKEN, make_certificate, tls
 from tests.support.daemons import running
-
-TOKEN = "a token of some length"
 
 
 @pytest.fixture(scope="module")
@@ -30,31 +28,6 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def certificate_of(certificate: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Makes a folder as ``certificate``'s, for other names."""
     return lambda names: make_certificate(tmp_path_factory.mktemp("tls"), names)
-
-
-def make_certificate(folder: Path, alternatives: str) -> Path:
-    names = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
-    extra = ["-subj", "/CN=localhost", "-addext", f"subjectAltName={alternatives}"]
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:P-256",
-        "-nodes",
-        "-days",
-        "2",
-    ]
-    subprocess.run([*command, *names, *extra], check=True, capture_output=True)
-    (folder / "token").write_text(TOKEN + "\n")
-    (folder / "token").chmod(0o600)
-    return folder
-
-
-def tls(folder: Path) -> str:
-    return f'tls_cert = "{folder}/cert.pem"\ntls_key = "{folder}/key.pem"\ntoken_file = "{folder}/token"\n'
 
 
 def test_only_with_certificate_and_token(cuzk_home: Path, certificate: Path) -> None:
@@ -91,6 +64,17 @@ def test_all_addresses_of_the_machine(cuzk_home: Path, certificate: Path) -> Non
             assert client.identify().pid == daemon.pid
 
 
+def test_a_token_on_a_socket(cuzk_home: Path, certificate: Path) -> None:
+    with running(cuzk_home, config=f'token_file = "{certificate}/token"\n') as daemon:
+        status = daemon_status()
+        assert (status.state, status.pid) == (ProcessState.READY, daemon.pid), status.message
+        for address in ("", daemon.address):
+            with connect(address) as client:
+                assert client.identify().pid == daemon.pid
+        with EngineClient(daemon.address) as client, pytest.raises(DaemonError, match="the token is missing or wrong"):
+            client.identify()
+
+
 def test_a_certificate_without_the_address(cuzk_home: Path, certificate_of: Callable[[str], Path]) -> None:
     folder = certificate_of("DNS:prover.example")
     with running(cuzk_home, listen="127.0.0.1:0", config=tls(folder)) as daemon:
@@ -109,6 +93,27 @@ def test_a_plain_connection_is_told_what_is_missing(cuzk_home: Path, certificate
         f"the engine at {daemon.address} asks for TLS and a token: give --cert and --token, or set daemon.tls_cert and "
         "daemon.token_file where it is your own"
     )
+
+
+@pytest.mark.parametrize(
+    "pem", [b"", b"no certificate", b"-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n"]
+)
+def test_no_token_goes_out_without_a_certificate(pem: bytes) -> None:
+    with pytest.raises(DaemonError, match="holds none in PEM form"):
+        EngineClient("127.0.0.1:9", certificate=pem, token=TOKEN)
+
+
+def test_a_certificate_with_remarks(certificate: Path) -> None:
+    pem = "Zürich\n".encode() + (certificate / "cert.pem").read_bytes()
+    EngineClient("127.0.0.1:9", certificate=pem, token=TOKEN).close()
+
+
+@pytest.mark.parametrize("token", ["one line\nand another", "a nul\0byte in it", "pässwörter und so", "\x7f" * 20])
+def test_a_token_that_no_call_can_carry(token: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(DaemonError, match="expected one line of printable ASCII") as fault:
+        EngineClient("127.0.0.1:9", token=token)
+    assert token not in str(fault.value)
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("missing", ["tls_cert", "tls_key", "token_file"])
@@ -131,6 +136,9 @@ def test_a_bad_token_file(certificate: Path, tmp_path: Path) -> None:
         access_for(address, settings)
     token.write_text("short")
     with pytest.raises(SettingError, match="at least 16"):
+        access_for(address, settings)
+    token.write_text("a token of some\nlength")  # no call can carry it
+    with pytest.raises(SettingError, match="expected one line"):
         access_for(address, settings)
     token.write_text(TOKEN)
     token.chmod(0o644)

@@ -49,8 +49,8 @@ class World:
             later=self.later,
         )
         manager.recover()
-        manager.add_device(self)
-        manager.pump()
+        manager.dispatcher.add_device(self)
+        manager.dispatcher.pump()
         return store, manager
 
 
@@ -60,13 +60,13 @@ def test_a_clock_that_is_set_back_holds_nobody_up_and_lowers_no_sum(tmp_path: Pa
     job = manager.accept(JobRecord("a", key_path="k"))
     assert world.started == []  # it waits for a second one
     world.wall -= 5 * HOUR
-    manager.pump()
+    manager.dispatcher.pump()
     assert world.alarm[0] == 10 * SECOND
     world.ticks += 10 * SECOND
     world.alarm[1]()
     assert world.started == ["a"]
     world.wall -= HOUR
-    manager.completed("cpu", ("a", 0), ("proof", "public"), [])
+    manager.dispatcher.completed("cpu", ("a", 0), ("proof", "public"), [])
     assert job.state is JobState.COMPLETED
     assert manager.totals.seconds == {"circom": 0.0}
     store.close()

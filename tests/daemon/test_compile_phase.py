@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cuzk_engine.daemon import runner_runtime
+from cuzk_engine import proving_process
 from cuzk_engine.daemon.runner_runtime import RunnerRuntime
 from cuzk_engine.daemon.runtime import Order
 from cuzk_engine.devices.base import CancelToken
@@ -20,6 +20,16 @@ SETTINGS = {
     "pipeline.double_buffer": "true",
     "pipeline.evaluate": "auto",
     "srs.residency": "auto",
+}
+
+OPTIONS = {
+    "arena": "auto",
+    "threads": 1,
+    "processes": 1,
+    "budget": "auto",
+    "margin": "0B",
+    "evaluation_threads": 0,
+    "min_idle": "0s",
 }
 
 
@@ -40,17 +50,8 @@ def test_each_job_hears_of_its_own_waiting(monkeypatch: pytest.MonkeyPatch) -> N
         assert isinstance(device, CpuDevice)
         return device
 
-    monkeypatch.setattr(runner_runtime, "open_device", opening)
-    options = {
-        "arena": "auto",
-        "threads": 1,
-        "processes": 1,
-        "budget": "auto",
-        "margin": "0B",
-        "evaluation_threads": 0,
-        "min_idle": "0s",
-    }
-    runtime = RunnerRuntime.open("cuda:0", options, lambda event: None)
+    monkeypatch.setattr(proving_process, "open_device", opening)
+    runtime = RunnerRuntime.open("cuda:0", OPTIONS, lambda event: None)
     files = case("bn128", "mul_out")
     heard: dict[str, list[tuple[str, float]]] = {"first": [], "second": []}
 
@@ -70,3 +71,16 @@ def test_each_job_hears_of_its_own_waiting(monkeypatch: pytest.MonkeyPatch) -> N
     shares = [share for _, share in heard["first"]]
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
+
+
+def test_what_is_compiled_before_there_is_a_job_is_a_step_of_opening(monkeypatch: pytest.MonkeyPatch) -> None:
+    def opening(name: str, sink: Any, arena: str, threads: int, host: Any, compiling: Any) -> CpuDevice:
+        compiling("sm_90", 3, 14)
+        device = open_device("cpu", sink, arena, threads, host)
+        assert isinstance(device, CpuDevice)
+        return device
+
+    monkeypatch.setattr(proving_process, "open_device", opening)
+    steps: list[str] = []
+    RunnerRuntime.open("cuda:0", OPTIONS, lambda event: None, steps.append).close()
+    assert steps == ["waiting for the driver", "compiling GPU kernels for sm_90 (3 of 14)"]

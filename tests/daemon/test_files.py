@@ -1,6 +1,7 @@
 """Which files may be opened, and the spool."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,18 @@ def test_the_spool_is_private_and_cleans_up(tmp_path: Path) -> None:
     spool.remove(str(stuck))  # what cannot be removed is no reason to stop
     spool.remove(kept)
     assert list((tmp_path / "spool").iterdir()) == [stuck]
+
+
+def test_names_of_witnesses_are_not_interned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's table of interned strings grows with each, though they are gone with their job."""
+    spool, interned = Spool(tmp_path), list[str]()
+    monkeypatch.setattr(sys, "intern", lambda text: interned.append(text) or text)
+    for number in range(10):
+        path, descriptor = spool.create(f"job-{number}")
+        os.close(descriptor)
+        spool.remove(path)
+    assert not list(tmp_path.iterdir())
+    assert not [text for text in interned if "job-" in text]
 
 
 def test_the_hash_of_a_key_is_that_of_its_reader(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""What the engine's processes ask of glibc's malloc: few heaps, and large blocks that leave no holes in them."""
+"""What the engine's processes ask of glibc's malloc and of numpy: few heaps, large blocks that leave no holes in them,
+and no arrays kept that were freed."""
 
 from __future__ import annotations
 
@@ -6,10 +7,12 @@ import ctypes
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
 from cuzk_engine.daemon import footprint
+from tests.support.daemons import running
 
 pytestmark = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_info"), reason="the C library is not glibc")
 
@@ -49,12 +52,44 @@ def resident():
 libc.free(libc.malloc(16 << 20))  # glibc draws its conclusions
 before = resident()
 large = []
-for number in range(200):
-    large.append(libc.malloc(400_000))
-    ctypes.memset(large[-1], 1, 400_000)
-    ctypes.memset(libc.malloc(2_000), 1, 2_000)  # stays
-for block in large: libc.free(block)
-print((resident() - before) >> 20)
+for number in range(2_000):
+    large.append(libc.malloc(NBYTES))
+    ctypes.memset(large[-1], 1, NBYTES)
+    ctypes.memset(libc.malloc(200), 1, 200)  # stays
+    if number % 100 == 99:
+        while large: libc.free(large.pop())
+print((resident() - before) >> 10)
+"""
+)
+ARRAYS = """
+from pathlib import Path
+import numpy as np
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+first = np.ones(100)
+before = resident()
+for nbytes in range(1, 1024):
+    rows = [np.ones(nbytes, np.int8) for _ in range(7)]
+    del rows
+print((resident() - before) >> 10)
+"""
+KEEP_NONE = """
+from cuzk_engine.daemon import footprint
+footprint.keep_no_freed_arrays()
+"""
+USE = (
+    KEEP_NONE
+    + """
+import asyncio
+import numpy as np
+from numpy._core.multiarray import get_handler_name
+async def loop():
+    asyncio.get_running_loop().call_soon(lambda: print(get_handler_name()))
+    print(await asyncio.to_thread(get_handler_name))
+rows = np.arange(10)
+rows.resize(100_000, refcheck=False)
+print(rows[:11].tolist(), np.zeros(1 << 20).any(), np.zeros(3).any(), len(np.concatenate([rows, rows])))
+asyncio.run(loop())
 """
 )
 
@@ -71,7 +106,25 @@ def test_threads_share_few_heaps(values: Mapping[footprint.Parameter, int]) -> N
     assert run(THREADS, values).count("<heap nr=") <= 3  # one may be there before
 
 
-def test_large_blocks_of_the_supervisor_leave_no_holes_between_small_ones() -> None:
-    """80 MB for a moment, with 0.4 MB between them that stay."""
-    assert int(run(HOLES, {})) > 50
-    assert int(run(HOLES, footprint.SUPERVISOR)) < 5
+@pytest.mark.parametrize("nbytes", [20_000, 400_000])
+def test_large_blocks_of_the_supervisor_leave_no_holes_between_small_ones(nbytes: int) -> None:
+    """A hundred of them at a time, with small ones between them that stay: 0.4 MB together."""
+    program = HOLES.replace("NBYTES", str(nbytes))
+    assert int(run(program, {})) > 1_500
+    assert int(run(program, footprint.SUPERVISOR)) < 1_000
+
+
+def test_freed_arrays_of_every_size_are_kept_by_numpy_alone() -> None:
+    assert int(run(ARRAYS, {})) > 3000
+    assert int(run(KEEP_NONE + ARRAYS, {})) < 500
+
+
+def test_arrays_are_as_ever_where_malloc_has_their_memory() -> None:
+    values, *handlers = run(USE, {}).splitlines()
+    assert values == "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0] False False 200000"
+    assert handlers == [footprint.ARRAY_MEMORY] * 2
+
+
+def test_the_event_loop_of_the_supervisor_keeps_no_freed_arrays(cuzk_home: Path) -> None:
+    with running(cuzk_home, module="tests.support.telling_daemon") as daemon:
+        assert f"arrays: {footprint.ARRAY_MEMORY}" in daemon.log

@@ -1,50 +1,32 @@
-"""The supervisor's part in sampling GPUs: which cards are read, and where the readings go."""
+"""What is read of which device, and where the readings go."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
-from cuzk_engine.daemon.supervisor import Supervisor
+from cuzk_engine.daemon.sampling import Sampling
 from cuzk_engine.events import EventBatch, Sample
-from cuzk_engine.proto import engine_v1_pb2 as pb
 from cuzk_engine.telemetry.gpu_sampler import GpuSampler
 from tests.support.daemons import wait_for
 from tests.support.fake_nvml import MIB, FakeCard, FakeNvml
 
 
-def device(name: str, pid: int, **info: str) -> Any:
+def device(name: str, pid: int, **info: Any) -> Any:
     return SimpleNamespace(id=name, pid=pid, info=info, is_ready=False)
 
 
-def test_cards_are_read_from_when_their_process_has_told_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cards_are_read_from_when_their_process_has_told_of_them() -> None:
     library = FakeNvml(FakeCard("GPU-aaaa", "00000000:1B:00.0", processes={7: 60 * MIB}))
     sampler = GpuSampler(library, sample_seconds=0.01)
-    published: list[EventBatch] = []
     card = device("cuda:0", 7)
-    supervisor: Any = SimpleNamespace(
-        devices=[card, device("cpu", 8, kind="host")],
-        hub=SimpleNamespace(memory=lambda name: 50 * MIB, publish=lambda batch: None),
-        _gpus=sampler,
-        _diagnosing=SimpleNamespace(poll=lambda now: EventBatch.empty(), take=lambda batch: None),
-        _pending=EventBatch.empty(),
-        _changed_jobs={},
-        _identity_due=False,
-        _settings_due=False,
-    )
-
-    def encode(batch: EventBatch) -> pb.TelemetryBatch:
-        published.append(batch)
-        return pb.TelemetryBatch()
-
-    monkeypatch.setattr("cuzk_engine.daemon.supervisor.encode_events", encode)
+    sampling = Sampling([card, device("cpu", 8, kind="host")], lambda name: 50 * MIB, sampler)
+    published = EventBatch.empty()
 
     def samples() -> list[Sample]:
-        Supervisor._sample(supervisor)
-        Supervisor._flush(supervisor)
-        return [sample for batch in published for sample in batch.samples]
+        sampling.look()
+        sampling.collect(published)
+        return published.samples
 
     assert samples() == []  # it has not started yet
     card.info = {"kind": "cuda", "uuid": "GPU-aaaa", "bus_id": "0000:1B:00.0"}
@@ -54,5 +36,20 @@ def test_cards_are_read_from_when_their_process_has_told_of_them(monkeypatch: py
     card.pid = 0  # it died; the card stays known
     before = len(samples())
     wait_for(lambda: len(samples()) > before)
-    sampler.stop()
+    sampling.stop()
     assert library.opened == library.closed
+
+
+def test_the_host_is_read_when_it_is_ready() -> None:
+    host = device("cpu", 8, kind="cpu", capacity=100 * MIB)
+    sampling = Sampling([host], lambda name: 50 * MIB, GpuSampler(FakeNvml()))
+    published = EventBatch.empty()
+    sampling.look()
+    sampling.collect(published)
+    assert published.samples == []
+    host.is_ready = True
+    sampling.look()
+    sampling.collect(published)
+    sampling.collect(published)  # once each
+    sampling.stop()
+    assert [(one.device, one.memory_used) for one in published.samples] == [("cpu", 50 * MIB)]

@@ -115,8 +115,8 @@ class JobMachine(RuleBasedStateMachine):
         )
         self.manager.recover()
         for device in self.devices.values():
-            self.manager.add_device(device)
-        self.manager.pump()
+            self.manager.dispatcher.add_device(device)
+        self.manager.dispatcher.pump()
 
     def later(self, nanoseconds: int, call: Callable[[], None]) -> Any:
         alarm = (self.now + nanoseconds, call)
@@ -144,10 +144,10 @@ class JobMachine(RuleBasedStateMachine):
             self.assert_no_critical_waits_for(device)
 
     def assert_no_critical_waits_for(self, device: Slot) -> None:
-        queue = self.manager._scheduler.queue
+        queue = self.manager.dispatcher._scheduler.queue
         for waiting in queue.all():
             could = waiting.device in ("", device.id) and device.id not in waiting.refused and not waiting.alone
-            fits = (device.id, waiting.circuit) not in self.manager._scheduler._unfit
+            fits = (device.id, waiting.circuit) not in self.manager.dispatcher._scheduler._unfit
             assert not (waiting.priority is Priority.CRITICAL and could and fits), "critical is overtaken"
 
     def on_settle(self, job: JobRecord) -> None:
@@ -208,7 +208,7 @@ class JobMachine(RuleBasedStateMachine):
     )
     def progress(self, data: st.DataObject, phase: str, part: float) -> None:
         device, order = self.pick(data)
-        self.manager.progress(device.id, order, phase, part)
+        self.manager.dispatcher.progress(device.id, order, phase, part)
 
     @precondition(lambda self: self.orders())
     @rule(data=st.data())
@@ -227,8 +227,8 @@ class JobMachine(RuleBasedStateMachine):
         device.answered(part)
         if part[0] not in self.settled:
             self.taken[part] = proof
-        self.manager.completed(device.id, part, (proof, "[]"), [("msm", 1)])
-        self.manager.completed(device.id, part, ("again", "[]"), [])  # as a confused process might
+        self.manager.dispatcher.completed(device.id, part, (proof, "[]"), [("msm", 1)])
+        self.manager.dispatcher.completed(device.id, part, ("again", "[]"), [])  # as a confused process might
 
     @precondition(lambda self: self.orders())
     @rule(data=st.data(), fault=st.sampled_from(list(Fault)), never=st.booleans())
@@ -236,7 +236,7 @@ class JobMachine(RuleBasedStateMachine):
         device, part = self.pick(data)
         device.answered(part)
         never = never and fault is Fault.PLAN
-        self.manager.failed(device.id, part, Failure(f"{fault} on {device.id}", fault, never, reduced=1))
+        self.manager.dispatcher.failed(device.id, part, Failure(f"{fault} on {device.id}", fault, never, reduced=1))
 
     @precondition(lambda self: any(device.stopped for device in self.devices.values()))
     @rule(data=st.data())
@@ -244,26 +244,26 @@ class JobMachine(RuleBasedStateMachine):
         stopped = [(device, part) for device in self.devices.values() for part in sorted(device.stopped)]
         device, part = data.draw(st.sampled_from(stopped))
         device.answered(part)
-        self.manager.cancelled(device.id, part)
+        self.manager.dispatcher.cancelled(device.id, part)
 
     @rule(name=st.sampled_from(DEVICES))
     def die(self, name: str) -> None:
         device = self.devices[name]
         device.is_ready = False
         device.empty()
-        self.manager.device_died(name, f"{name} died")
+        self.manager.dispatcher.device_died(name, f"{name} died")
 
     @precondition(lambda self: any(device.stopped for device in self.devices.values()))
     @rule(data=st.data())
     def end_what_does_not_stop(self, data: st.DataObject) -> None:
         device = data.draw(st.sampled_from([device for device in self.devices.values() if device.stopped]))
-        blamed = set(self.manager.stopping(device.id))
+        blamed = set(self.manager.dispatcher.stopping(device.id))
         assert blamed == device.stopped
         others = [part for part in device.orders.values() if part not in blamed]
         device.is_ready = False
         device.empty()
         self.crashes += 1
-        self.manager.device_died(device.id, f"{device.id} did not stop", blamed)
+        self.manager.dispatcher.device_died(device.id, f"{device.id} did not stop", blamed)
         assert not any(job in self.settled for job, _ in others)
 
     @rule(name=st.sampled_from(DEVICES))
@@ -271,13 +271,13 @@ class JobMachine(RuleBasedStateMachine):
         device = self.devices[name]
         if not device.is_ready:
             device.has_failed = True
-            self.manager.fail_impossible(f"{name} does not start")
+            self.manager.dispatcher.fail_impossible(f"{name} does not start")
 
     @rule(name=st.sampled_from(DEVICES), workers=st.integers(1, 3))
     def come_back(self, name: str, workers: int) -> None:
         device = self.devices[name]
         device.is_ready, device.has_failed, device.workers = True, False, workers
-        self.manager.pump()
+        self.manager.dispatcher.pump()
 
     @precondition(lambda self: self.jobs)
     @rule(data=st.data())
@@ -298,11 +298,11 @@ class JobMachine(RuleBasedStateMachine):
     @rule(policy=policies)
     def change_settings(self, policy: Policy) -> None:
         self.policy = policy
-        self.manager.set_policy(policy)
+        self.manager.dispatcher.set_policy(policy)
 
     @rule(clean=st.booleans())
     def restart(self, clean: bool) -> None:
-        self.manager.draining = True
+        self.manager.drain()
         if clean:
             self.manager.put_back()
         else:
@@ -332,8 +332,10 @@ class JobMachine(RuleBasedStateMachine):
             if job.state is JobState.COMPLETED:
                 wanted = [(self.taken[name, number], "[]") for number in range(count)]
                 assert self.manager.proofs(job) == wanted
-        assert set(self.manager._scheduler.running) == {part for _, part in self.orders()}
-        assert self.manager._scheduler.choose(self.now) is None, "a worker is free, and something waits for it"
+        assert set(self.manager.dispatcher._scheduler.running) == {part for _, part in self.orders()}
+        assert self.manager.dispatcher._scheduler.choose(self.now) is None, (
+            "a worker is free, and something waits for it"
+        )
 
     def teardown(self) -> None:
         if not hasattr(self, "manager"):
@@ -341,7 +343,7 @@ class JobMachine(RuleBasedStateMachine):
             return
         for device in self.devices.values():
             device.is_ready, device.has_failed = True, False
-        self.manager.pump()
+        self.manager.dispatcher.pump()
         for _ in range(1000):
             for device, part in self.orders():
                 self.answer(device, part)
@@ -350,8 +352,8 @@ class JobMachine(RuleBasedStateMachine):
             if not self.orders() and not self.alarms:
                 break
         assert set(self.settled) == set(self.jobs), "a job was accepted and did not end"
-        assert self.manager.is_idle
-        assert len(self.manager._scheduler.queue) == 0
+        assert self.manager.dispatcher.is_idle
+        assert len(self.manager.dispatcher._scheduler.queue) == 0
         self.books_agree()
         self.store.close()
         shutil.rmtree(self.folder)

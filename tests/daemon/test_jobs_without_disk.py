@@ -63,8 +63,8 @@ def with_manager(
         try:
             manager = JobManager(store, policy=Policy(), changed=lambda job: None, settle=lambda job: None)
             device = Device()
-            manager.add_device(device)
-            manager.draining = draining
+            manager.dispatcher.add_device(device)
+            manager.dispatcher.draining = draining
             await check(manager, store, device)
         finally:
             store.close()
@@ -91,7 +91,7 @@ def test_a_job_is_completed_once_its_proof_is_stored(tmp_path: Path, expected_lo
         job = manager.accept(JobRecord("a", request_id="r"))
         assert device.started == ["a"]
         store.full = True
-        manager.completed("cpu", ("a", 0), ("proof", "public"), [("msm", 1)])
+        manager.dispatcher.completed("cpu", ("a", 0), ("proof", "public"), [("msm", 1)])
         for _ in range(2):
             assert (job.state, job.phase, job.finished_unix_ns) == (JobState.RUNNING, "waits for room on the disk", 0)
             assert [found.phase for found in manager.newest(10)] == ["waits for room on the disk"]
@@ -116,14 +116,14 @@ def test_what_was_seen_completed_is_not_run_again(tmp_path: Path, expected_logs:
         for name in ("a", "b"):
             manager.accept(JobRecord(name))
             store.full = name == "b"
-            manager.completed("cpu", (name, 0), ("proof", "public"), [])
+            manager.dispatcher.completed("cpu", (name, 0), ("proof", "public"), [])
         assert [manager.get(name).state for name in "ab"] == [JobState.COMPLETED, JobState.RUNNING]
 
     async def started(manager: JobManager, store: FullStore, device: Device) -> None:
         manager.recover()
-        manager.pump()
+        manager.dispatcher.pump()
         assert device.started == ["b"]
-        manager.completed("cpu", ("b", 0), ("again", "public"), [])
+        manager.dispatcher.completed("cpu", ("b", 0), ("again", "public"), [])
         assert [manager.proofs(manager.get(name)) for name in "ab"] == [[("proof", "public")], [("again", "public")]]
 
     with_manager(tmp_path, full)
@@ -136,8 +136,8 @@ def test_a_proof_that_waits_for_the_disk_is_stored_at_the_end(tmp_path: Path, ex
     async def check(manager: JobManager, store: FullStore, device: Device) -> None:
         manager.accept(JobRecord("a"))
         store.full = True
-        manager.completed("cpu", ("a", 0), ("proof", "public"), [])
-        assert manager.is_idle
+        manager.dispatcher.completed("cpu", ("a", 0), ("proof", "public"), [])
+        assert manager.dispatcher.is_idle
         store.full = False
         manager.put_back()
         assert manager.get("a").state is JobState.COMPLETED
@@ -151,7 +151,7 @@ def test_a_job_that_waits_for_the_disk_can_be_cancelled(tmp_path: Path, expected
     async def check(manager: JobManager, store: FullStore, device: Device) -> None:
         manager.accept(JobRecord("a"))
         store.full = True
-        manager.completed("cpu", ("a", 0), ("proof", "public"), [])
+        manager.dispatcher.completed("cpu", ("a", 0), ("proof", "public"), [])
         store.full = False
         assert manager.cancel("a") is False
         manager.housekeeping(10**18, 100)
@@ -164,9 +164,9 @@ def test_a_draining_engine_takes_and_starts_nothing(tmp_path: Path) -> None:
     async def check(manager: JobManager, store: FullStore, device: Device) -> None:
         with pytest.raises(RefusedError, match="draining"):
             manager.accept(JobRecord("a"))
-        manager.pump()
+        manager.dispatcher.pump()
         assert device.started == []
-        await asyncio.wait_for(manager.drained(), 1)
+        await asyncio.wait_for(manager.dispatcher.drained(), 1)
 
     with_manager(tmp_path, check, draining=True)
 
@@ -177,8 +177,8 @@ def test_cancelling_twice_tells_the_device_once(tmp_path: Path) -> None:
         assert manager.cancel("a") is True
         assert manager.cancel("a") is True
         assert device.cancelled == ["a"]
-        manager.cancelled("cpu", ("a", 0))
-        manager.completed("cpu", ("a", 0), ("late", "late"), [])
+        manager.dispatcher.cancelled("cpu", ("a", 0))
+        manager.dispatcher.completed("cpu", ("a", 0), ("late", "late"), [])
         assert manager.get("a").state is JobState.CANCELLED
         assert manager.totals.completed.total() == 0
 
@@ -189,7 +189,7 @@ def test_a_cancelled_job_is_not_tried_again_when_its_process_dies(tmp_path: Path
     async def check(manager: JobManager, store: FullStore, device: Device) -> None:
         manager.accept(JobRecord("a"))
         manager.cancel("a")
-        manager.device_died("cpu", "it died")
+        manager.dispatcher.device_died("cpu", "it died")
         assert manager.get("a").state is JobState.CANCELLED
         assert device.started == ["a"]
 
@@ -202,7 +202,7 @@ def test_what_runs_is_listed_however_many_came_after_it(tmp_path: Path) -> None:
         assert jobs[0].state is JobState.RUNNING
         assert [job.id for job in manager.newest(3)] == ["j5", "j4", "j0"]
         assert [job.id for job in manager.newest(0)] == ["j5", "j4", "j3", "j2", "j1", "j0"]
-        manager.completed("cpu", ("j0", 0), ("proof", "public"), [])
+        manager.dispatcher.completed("cpu", ("j0", 0), ("proof", "public"), [])
         assert [job.id for job in manager.newest(2)] == ["j5", "j1"]
 
     with_manager(tmp_path, check)
@@ -238,7 +238,7 @@ def test_a_cancelled_job_is_not_tried_again_when_memory_was_short(tmp_path: Path
         for name in ("a", "b"):
             manager.accept(JobRecord(name))
         manager.cancel("b")
-        manager.failed("cpu", ("b", 0), Failure("short of memory", Fault.MEMORY, reduced=1))
+        manager.dispatcher.failed("cpu", ("b", 0), Failure("short of memory", Fault.MEMORY, reduced=1))
         assert manager.get("b").state is JobState.CANCELLED
         assert device.started == ["a", "b"]
 
@@ -248,7 +248,7 @@ def test_a_cancelled_job_is_not_tried_again_when_memory_was_short(tmp_path: Path
 def test_an_error_can_be_sent_whatever_it_names(tmp_path: Path) -> None:
     async def check(manager: JobManager, store: FullStore, device: Device) -> None:
         job = manager.accept(JobRecord("a"))
-        manager.failed("cpu", ("a", 0), Failure("k\udcff.zkey: no such file"))
+        manager.dispatcher.failed("cpu", ("a", 0), Failure("k\udcff.zkey: no such file"))
         assert job_to_wire(manager.info(job)).error == "k\\udcff.zkey: no such file"
 
     with_manager(tmp_path, check)
@@ -260,9 +260,9 @@ def test_a_watcher_that_is_busy_misses_no_change(tmp_path: Path) -> None:
         supervisor = SimpleNamespace(jobs=manager)
         watching = JobsService(supervisor).Watch(JobRequest(id="a"), None)  # type: ignore[arg-type]
         assert (await anext(watching)).phase == ""
-        manager.progress("cpu", ("a", 0), "msm", 0.5)  # while the first answer is being sent
+        manager.dispatcher.progress("cpu", ("a", 0), "msm", 0.5)  # while the first answer is being sent
         assert (await asyncio.wait_for(anext(watching), 5)).phase == "msm"
-        manager.completed("cpu", ("a", 0), ("proof", "public"), [])
+        manager.dispatcher.completed("cpu", ("a", 0), ("proof", "public"), [])
         assert (await asyncio.wait_for(anext(watching), 5)).progress == 1.0
         assert [info async for info in watching] == []
         assert manager.next_change(job).is_set()
@@ -273,7 +273,7 @@ def test_a_watcher_that_is_busy_misses_no_change(tmp_path: Path) -> None:
 def test_no_second_try_where_there_is_no_smaller_mode(tmp_path: Path) -> None:
     async def check(manager: JobManager, store: FullStore, device: Device) -> None:
         manager.accept(JobRecord("a"))
-        manager.failed("cpu", ("a", 0), Failure("no room", Fault.MEMORY))
+        manager.dispatcher.failed("cpu", ("a", 0), Failure("no room", Fault.MEMORY))
         assert (manager.get("a").state, manager.get("a").error) == (JobState.FAILED, "no room")
         assert device.started == ["a"]
 
@@ -285,7 +285,7 @@ def test_a_late_answer_frees_the_worker_for_what_waits(tmp_path: Path, answer: s
     async def check(manager: JobManager, store: FullStore, device: Device) -> None:
         device.workers = 2
         manager.accept(JobRecord("a", parts=[Partition(0), Partition(1)]))
-        manager.failed("cpu", ("a", 0), Failure("no luck"))
+        manager.dispatcher.failed("cpu", ("a", 0), Failure("no luck"))
         assert (manager.get("a").state, device.cancelled) == (JobState.FAILED, ["a"])
         for name in ("b", "c"):
             manager.accept(JobRecord(name))
@@ -293,11 +293,11 @@ def test_a_late_answer_frees_the_worker_for_what_waits(tmp_path: Path, answer: s
         assert (manager.running, manager.queued) == (1, 1)
         match answer:
             case "cancelled":
-                manager.cancelled("cpu", ("a", 1))
+                manager.dispatcher.cancelled("cpu", ("a", 1))
             case "failed":
-                manager.failed("cpu", ("a", 1), Failure("no luck either"))
+                manager.dispatcher.failed("cpu", ("a", 1), Failure("no luck either"))
             case "completed":
-                manager.completed("cpu", ("a", 1), ("proof", "public"), [])
+                manager.dispatcher.completed("cpu", ("a", 1), ("proof", "public"), [])
         assert device.started[3:] == ["c"]
         assert manager.get("a").error == "partition 1 of 2: no luck"
         assert store.proofs(manager.get("a")) == {}
@@ -311,12 +311,12 @@ def test_a_proof_of_a_partition_that_cannot_be_stored_is_kept(tmp_path: Path, ex
     async def check(manager: JobManager, store: FullStore, device: Device) -> None:
         job = manager.accept(JobRecord("a", parts=[Partition(0), Partition(1)]))
         store.full = True
-        manager.completed("cpu", ("a", 0), ("first", "public"), [])
+        manager.dispatcher.completed("cpu", ("a", 0), ("first", "public"), [])
         store.full = False
         assert store.proofs(job) == {}
         manager.housekeeping(10**18, 100)
         assert store.proofs(job) == {0: ("first", "public")}
-        manager.completed("cpu", ("a", 1), ("second", "public"), [])
+        manager.dispatcher.completed("cpu", ("a", 1), ("second", "public"), [])
         assert manager.proofs(manager.get("a")) == [("first", "public"), ("second", "public")]
 
     with_manager(tmp_path, check)

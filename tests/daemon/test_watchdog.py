@@ -122,6 +122,7 @@ def test_one_that_cannot_be_killed_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, expected_logs: ExpectedLogs
 ) -> None:
     """As while a call into the driver does not return: not even SIGKILL ends the process then."""
+    expected_logs("device cuda:0 is not ready yet: opening it has made no progress for 30 s")
     monkeypatch.setattr(device_handle, "_END_SECONDS", 0.05)
     original = asyncio.create_subprocess_exec
     processes: list[asyncio.subprocess.Process] = []

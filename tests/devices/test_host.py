@@ -67,11 +67,63 @@ def test_pinned_memory_is_locked_counted_and_reused(memory, events):
     assert locker.locked == {}
 
 
-def test_pageable_memory_is_not_pooled(memory):
+def test_pageable_memory_for_no_device_is_not_pooled(memory):
     with memory.staging(5000, Purpose.WITNESS, FIRST) as buffer:
         assert not buffer.pinned
         assert memory.ledger.use().used == buffer.data.size == 5000
     assert memory.ledger.use().used == 0
+
+
+def test_pageable_memory_for_a_device_stays_with_it(memory):
+    locker = FakeLocker()
+    with memory.staging(5000, Purpose.ABC, FIRST, locker, pinned=False) as buffer:
+        assert not buffer.pinned
+        assert memory.ledger.holders() == {(Purpose.ABC, 0, "first"): 5000}
+        address = buffer.data.ctypes.data
+    assert memory.ledger.holders() == {(Purpose.SCRATCH, -1, ""): 5000}
+    assert (memory.pool().pinned, memory.pool().idle) == (0, 5000)
+    with memory.staging(5000, Purpose.ABC, SECOND, locker, pinned=False) as buffer:
+        assert buffer.data.ctypes.data == address
+    with memory.staging(5000, Purpose.ABC, SECOND, locker) as buffer:
+        assert buffer.pinned
+        assert buffer.data.ctypes.data != address
+    memory.release(locker)
+    assert memory.ledger.use().used == 0
+    assert locker.locked == {}
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_who_frees_does_not_wait_until_the_memory_is_clean(memory, monkeypatch, pinned):
+    """It would be while the device waits for the worker that frees."""
+    wiping, may_end, wipers = threading.Event(), threading.Event(), []
+
+    def slow(data, threads=0):
+        wipers.append(threading.current_thread())
+        wiping.set()
+        assert may_end.wait(10)
+        wipe(data, threads)
+
+    buffer = memory.staging(MIB, Purpose.ABC, FIRST, FakeLocker(), pinned=pinned)
+    monkeypatch.setattr("cuzk_engine.devices.host.wipe", slow)
+    buffer.data[:] = 7
+    buffer.free()
+    assert wiping.wait(10)
+    may_end.set()
+    with memory._changed:
+        assert memory._changed.wait_for(lambda: not memory._idle[0].dirty, 10)
+    assert threading.current_thread() not in wipers
+
+
+def test_what_cannot_be_locked_stays_too(memory):
+    memory._warned = True  # the warning has tests of its own
+    locker = FakeLocker(limit=0)
+    with memory.staging(MIB, Purpose.ABC, FIRST, locker) as buffer:
+        assert not buffer.pinned
+        address = buffer.data.ctypes.data
+    with memory.staging(MIB, Purpose.ABC, SECOND, locker) as buffer:
+        assert (buffer.pinned, buffer.data.ctypes.data) == (False, address)
+        assert not buffer.data.any()
+    assert (locker.calls, memory.pool().refused) == (1, 2)
 
 
 def test_a_freed_buffer_cannot_be_used(memory):
@@ -368,13 +420,15 @@ class PoolMachine(RuleBasedStateMachine):
         nbytes=st.integers(0, MIB),
         job=st.sampled_from("abc"),
         pinned=st.booleans(),
+        pooled=st.booleans(),
         purpose=st.sampled_from((Purpose.ABC, Purpose.WITNESS, Purpose.SRS)),
     )
-    def stage(self, nbytes, job, pinned, purpose):
+    def stage(self, nbytes, job, pinned, pooled, purpose):
+        locker = self.locker if pooled else None
         try:
-            buffer = self.memory.staging(nbytes, purpose, Owner(job), self.locker if pinned else None)
+            buffer = self.memory.staging(nbytes, purpose, Owner(job), locker, pinned=pinned)
         except OutOfDeviceMemoryError:
-            size = block_bytes(nbytes) if pinned else nbytes
+            size = block_bytes(nbytes) if pinned and pooled else nbytes
             assert self.memory.pool().idle == 0
             assert self.memory.ledger.committed + size > self.BUDGET
             return multiple()

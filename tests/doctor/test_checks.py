@@ -141,6 +141,8 @@ def device(state: str) -> DeviceDescription:
         (status(ProcessState.READY), Verdict.OK),
         (status(ProcessState.READY, devices=(device("ready"),)), Verdict.OK),
         (status(ProcessState.READY, stale=True), Verdict.WARNING),
+        (status(ProcessState.READY, devices=(device("starting"),)), Verdict.WARNING),
+        (status(ProcessState.READY, devices=(device("restarting"),)), Verdict.WARNING),
         (status(ProcessState.READY, devices=(device("failed"),)), Verdict.PROBLEM),
         (status(ProcessState.FOREIGN), Verdict.PROBLEM),
         (status(ProcessState.CRASHED), Verdict.WARNING),

@@ -8,14 +8,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from PySide6.QtWidgets import QApplication, QDialog
 from pytestqt.qtbot import QtBot
 
+from cuzk_engine.client import ProcessState
+from cuzk_gui.charts.scene import Scene
+from cuzk_gui.charts.stack import ChartStack
+from cuzk_gui.models.session import Session
+from cuzk_gui.models.view import TimeView
 from cuzk_gui.preferences import OnClose, Preferences
 from cuzk_gui.theme import Theme, ThemeChoice
 from cuzk_gui.window import MainWindow
 from tests.gui.fakes import FakeEngine
 
 OpenWindow = Callable[..., MainWindow]
+WAIT_MS = 8000
 
 
 @pytest.fixture
@@ -49,3 +56,37 @@ def open_window(qtbot: QtBot, theme: Theme, preferences: Preferences) -> Iterato
         window.close_quietly()
         assert window.controller.close()
         window.deleteLater()
+
+
+@pytest.fixture
+def engine() -> FakeEngine:
+    return FakeEngine(ProcessState.READY)
+
+
+@pytest.fixture
+def window(open_window: OpenWindow, engine: FakeEngine, qtbot: QtBot) -> MainWindow:
+    """A window whose stream is up."""
+    opened = open_window(engine)
+    qtbot.waitUntil(
+        lambda: opened.session.identity is not None and bool(opened.devices.rows) and opened.devices.whole,
+        timeout=WAIT_MS,
+    )
+    return opened
+
+
+@pytest.fixture
+def scene(theme: Theme) -> Scene:
+    return Scene(Session(), TimeView(10.0), theme, device="cpu")
+
+
+@pytest.fixture
+def stack(scene: Scene, qtbot: QtBot) -> ChartStack:
+    made = ChartStack(scene)
+    made.resize(1200, 700)
+    qtbot.addWidget(made)
+    made.show()
+    return made
+
+
+def dialog_of(kind: type[QDialog]) -> QDialog | None:
+    return next((w for w in QApplication.topLevelWidgets() if isinstance(w, kind) and w.isVisible()), None)

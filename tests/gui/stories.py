@@ -26,7 +26,7 @@ from cuzk_engine.events import (
     Sample,
     Span,
 )
-from tests.gui import fakes
+from tests.gui import fakes, prover
 from tests.gui.fakes import GIB, MIB
 
 GPU = "cuda:0"
@@ -234,7 +234,7 @@ def minute(
     at, number, jobs = begin + 800_000_000, 0, []
     while at < now - PROOF_NS:
         ahead = at >= change
-        fakes.merge(events, partition(at, number % 2, f"job-{number}", ahead=ahead))
+        prover.merge(events, partition(at, number % 2, f"job-{number}", ahead=ahead))
         length = PROOF_NS + (0 if ahead else 220_000_000)
         jobs.append(
             replace(

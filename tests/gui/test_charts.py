@@ -1,77 +1,25 @@
 """Charts: what is painted, how much, and what is said about a point."""
 
-import itertools
 import time
 
 import numpy as np
 import pytest
-from PySide6.QtCore import QPoint, QPointF, Qt
-from PySide6.QtGui import QColor, QFontMetricsF, QImage, QWheelEvent
+from PySide6.QtCore import QPointF, Qt
+from PySide6.QtGui import QColor
 from pytestqt.qtbot import QtBot
 
 from cuzk_engine.client import ProcessState
-from cuzk_engine.events import Allocation, EventBatch, Incident, Mark, Sample, Span
-from cuzk_gui.charts.chart import mark_texts
-from cuzk_gui.charts.plot import Plot
+from cuzk_engine.events import Allocation, EventBatch, Sample, Span
 from cuzk_gui.charts.scene import Scene
 from cuzk_gui.charts.stack import ChartStack
-from cuzk_gui.charts.table import RowsModel, TableDialog
-from cuzk_gui.models.digest import digests
 from cuzk_gui.models.groups import Group
-from cuzk_gui.models.session import Session
-from cuzk_gui.models.view import TimeView
-from cuzk_gui.theme import Theme, ui_font
 from tests.gui import fakes
 from tests.gui.conftest import OpenWindow
+from tests.gui.drawing import colour_at, count, feed, picture, start
 from tests.gui.fakes import MIB, FakeEngine
+from tests.gui.prover import Prover
 
 SECOND = 1_000_000_000
-
-
-@pytest.fixture
-def scene(theme: Theme) -> Scene:
-    return Scene(Session(), TimeView(10.0), theme, device="cpu")
-
-
-@pytest.fixture
-def stack(scene: Scene, qtbot: QtBot) -> ChartStack:
-    made = ChartStack(scene)
-    made.resize(1200, 700)
-    qtbot.addWidget(made)
-    made.show()
-    return made
-
-
-def feed(scene: Scene, *updates: object) -> None:
-    for update in updates:
-        for digest in digests(update, scene.session.names):
-            scene.session.apply(digest)
-    scene.view.set_now(scene.session.seconds(scene.session.latest_ns))
-
-
-def picture(stack: ChartStack, chart) -> QImage:
-    stack.frame(True)
-    return chart.plot.grab().toImage()
-
-
-def count(image: QImage, colour: str) -> int:
-    wanted = QColor(colour).rgb()
-    pointer = image.convertToFormat(QImage.Format.Format_RGB32)
-    pixels = np.frombuffer(pointer.constBits(), dtype=np.uint32).reshape(pointer.height(), pointer.bytesPerLine() // 4)
-    return int((pixels[:, : pointer.width()] == wanted).sum())
-
-
-def colour_at(image: QImage, x: float, y: float) -> str:
-    return image.pixelColor(round(x), round(y)).name()
-
-
-def start(scene: Scene, memory: dict | None = None) -> None:
-    feed(
-        scene,
-        fakes.update(
-            0, identity=fakes.identity(started_unix_ns=time.time_ns()), memory=memory or {("cpu", "srs"): 4 * MIB}
-        ),
-    )
 
 
 class TestMemory:
@@ -260,186 +208,6 @@ class TestTransfers:
         assert "page-locked" in text
 
 
-class TestAxis:
-    def test_marks_cross_all_charts(self, scene: Scene, stack: ChartStack) -> None:
-        start(scene)
-        events = EventBatch.empty()
-        events.marks.append(Mark(5 * SECOND, "setting", "pre-staging → locked"))
-        feed(scene, fakes.update(10 * SECOND, events))
-        for chart in stack.charts:
-            image = picture(stack, chart)
-            inside = chart.plot.inside()
-            x = round(inside.left() + inside.width() * 0.5)
-            column = [colour_at(image, x + d, y) for d in (-1, 0, 1) for y in range(image.height())]
-            assert column.count(scene.colours.accent) > 0.3 * inside.height()
-
-    def test_no_line_runs_through_the_text_of_a_mark(self, scene: Scene, stack: ChartStack) -> None:
-        start(scene)
-        events = EventBatch.empty()
-        for moment in (5.3, 5.0, 5.1):  # as they come: not by time
-            events.marks.append(Mark(round(moment * SECOND), "setting", f"workers per device, changed at {moment}"))
-        events.incidents.append(Incident(round(5.2 * SECOND), "cpu", "worker-died", "", "signal 9"))
-        feed(scene, fakes.update(10 * SECOND, events))
-        chart = stack.memory
-        image = picture(stack, chart)
-        area, corner = chart.area(), chart.plot.inside().topLeft()
-        texts = mark_texts(chart._marks_in(area), area, QFontMetricsF(ui_font(11)))
-        assert [text[-3:] for _, text in texts] == ["5.0", "5.1", "5.3"]
-        for one, other in itertools.combinations([rect for rect, _ in texts], 2):
-            assert not one.intersects(other)
-        x = round(corner.x() + area.x_of(events.incidents[0].time_ns))
-        for rect, _ in texts:
-            inside = range(round(corner.y() + rect.top()) + 2, round(corner.y() + rect.bottom()) - 2)
-            assert scene.colours.bad not in [colour_at(image, x, y) for y in inside]
-
-    def test_plots_share_their_edges(self, scene: Scene, stack: ChartStack) -> None:
-        start(scene)
-        stack.frame(True)
-        edges = {(round(c.plot.inside().left()), round(c.plot.inside().right())) for c in stack.charts}
-        assert len(edges) == 1
-
-    def test_relative_while_following_else_since_the_start(self, scene: Scene, stack: ChartStack) -> None:
-        start(scene)
-        feed(scene, fakes.update(100 * SECOND))
-        stack.frame(True)
-        assert stack.lanes.plot.x_range == pytest.approx([-10.0, 0.0])
-        assert not stack.follow.isVisible()
-        scene.view.pan(-30)
-        stack.frame(True)
-        assert stack.lanes.plot.x_range == pytest.approx([60.0, 70.0])
-        assert stack.follow.isVisible()
-        stack.follow.click()
-        stack.frame(True)
-        assert scene.view.following
-
-    def test_nothing_new_is_not_painted(self, scene: Scene, stack: ChartStack) -> None:
-        start(scene)
-        feed(scene, fakes.update(100 * SECOND))
-        scene.view.pan(-5)
-        assert stack.frame(True)
-        assert not stack.frame(True)
-        scene.session.version += 1
-        assert stack.frame(True)
-
-    def test_pointer_draws_on_all_charts(self, scene: Scene, stack: ChartStack, qtbot: QtBot) -> None:
-        start(scene)
-        feed(scene, fakes.update(100 * SECOND))
-        stack.frame(True)
-        inside = stack.memory.plot.inside()
-        qtbot.mouseMove(stack.memory.plot, inside.center().toPoint())
-        stack.memory.plot.pointed.emit(QPointF(inside.width() / 2, 10))
-        stack.frame(True)
-        assert scene.pointer == pytest.approx(95, abs=0.5)
-        assert stack._tip.isVisible()
-        stack.memory.plot.pointed.emit(None)
-        assert not stack._tip.isVisible()
-
-
-class TestMouse:
-    """Of a plot: the time view follows it."""
-
-    @pytest.fixture
-    def plot(self, scene: Scene, stack: ChartStack) -> Plot:
-        start(scene)
-        feed(scene, fakes.update(100 * SECOND))
-        scene.view.show(20.0, 30.0)
-        stack.frame(True)
-        return stack.lanes.plot
-
-    def at(self, plot: Plot, share: float) -> QPoint:
-        inside = plot.inside()
-        return QPoint(round(inside.left() + inside.width() * share), round(inside.center().y()))
-
-    def test_a_drag_pans_and_is_no_click(self, scene: Scene, plot: Plot, qtbot: QtBot) -> None:
-        clicks: list[QPointF] = []
-        plot.clicked.connect(clicks.append)
-        qtbot.mousePress(plot, Qt.MouseButton.LeftButton, pos=self.at(plot, 0.5))
-        qtbot.mouseMove(plot, self.at(plot, 0.4))
-        qtbot.mouseMove(plot, self.at(plot, 0.3))
-        qtbot.mouseRelease(plot, Qt.MouseButton.LeftButton, pos=self.at(plot, 0.3))
-        assert scene.view.start == pytest.approx(22.0, abs=0.05)
-        assert clicks == []
-        qtbot.mouseMove(plot, self.at(plot, 0.8))
-        assert scene.view.start == pytest.approx(22.0, abs=0.05)  # the button is up again
-
-    def test_a_click_is_where_it_was(self, scene: Scene, plot: Plot, qtbot: QtBot) -> None:
-        with qtbot.waitSignal(plot.clicked) as clicked:
-            qtbot.mouseClick(plot, Qt.MouseButton.LeftButton, pos=self.at(plot, 0.25))
-        assert plot.seconds_at(clicked.args[0].x()) == pytest.approx(22.5, abs=0.02)
-        assert scene.view.start == 20.0
-
-    def test_a_double_click_follows(self, scene: Scene, plot: Plot, qtbot: QtBot) -> None:
-        qtbot.mouseDClick(plot, Qt.MouseButton.LeftButton, pos=self.at(plot, 0.5))
-        assert scene.view.following
-
-    @pytest.mark.parametrize(
-        ("angle", "modifiers", "start", "width"),
-        [
-            (QPoint(0, 120), Qt.KeyboardModifier.NoModifier, 20.5, 8.0),  # about the pointer at a quarter
-            (QPoint(0, -120), Qt.KeyboardModifier.NoModifier, 19.375, 12.5),
-            (QPoint(0, 120), Qt.KeyboardModifier.ShiftModifier, 19.0, 10.0),
-            (QPoint(-120, 0), Qt.KeyboardModifier.NoModifier, 21.0, 10.0),
-        ],
-    )
-    def test_the_wheel(
-        self, scene: Scene, plot: Plot, angle: QPoint, modifiers: Qt.KeyboardModifier, start: float, width: float
-    ) -> None:
-        position = QPointF(self.at(plot, 0.25))
-        wheel = QWheelEvent(
-            position,
-            plot.mapToGlobal(position),
-            QPoint(),
-            angle,
-            Qt.MouseButton.NoButton,
-            modifiers,
-            Qt.ScrollPhase.NoScrollPhase,
-            False,
-        )
-        plot.wheelEvent(wheel)
-        assert (scene.view.start, scene.view.width) == (pytest.approx(start, abs=0.02), pytest.approx(width))
-
-    def test_outside_nothing_is_pointed_at(self, plot: Plot, qtbot: QtBot) -> None:
-        seen: list[QPointF | None] = []
-        plot.pointed.connect(seen.append)
-        qtbot.mouseMove(plot, self.at(plot, 0.5))
-        qtbot.mouseMove(plot, QPoint(3, 3))
-        qtbot.waitUntil(lambda: len(seen) >= 2, timeout=5000)
-        assert seen[0] is not None
-        assert seen[-1] is None
-
-    def test_crowded_labels_are_left_out_instead_of_lying_on_each_other(self, plot: Plot) -> None:
-        few, many = QImage(plot.size(), QImage.Format.Format_RGB32), QImage(plot.size(), QImage.Format.Format_RGB32)
-        plot.set_left([(0.5, "lane")], 0.0, 1.0)
-        plot.render(few)
-        plot.set_left([(0.5, "lane"), (0.501, "lane"), (0.502, "lane")], 0.0, 1.0)
-        plot.render(many)
-        assert few.copy(0, 0, 76, plot.height()) == many.copy(0, 0, 76, plot.height())
-
-
-class TestTable:
-    def test_same_content_sortable(self, scene: Scene, stack: ChartStack, qtbot: QtBot) -> None:
-        start(scene)
-        events = fakes.proof_events(2 * SECOND, 5 * SECOND, 0, "job-1")
-        events.marks.append(Mark(5 * SECOND, "setting", "pre-staging → locked"))
-        feed(scene, fakes.update(10 * SECOND, events))
-        dialog = TableDialog(stack, scene.session)
-        qtbot.addWidget(dialog)
-        models = [view.model() for view in dialog._views]
-        assert models[2].rowCount() == len(events.spans)
-        assert models[1].rowCount() == sum(s.lane in ("h2d", "d2h") for s in events.spans)
-        assert models[4].rowCount() == 1
-        durations = [models[2].index(row, 3) for row in range(models[2].rowCount())]
-        assert len(durations) > 10
-        models[2].sort(3, Qt.SortOrder.DescendingOrder)
-        values = [float(models[2].index(row, 3).data().replace(",", "")) for row in range(models[2].rowCount())]
-        assert values == sorted(values, reverse=True)
-
-    def test_mixed_columns_sort(self) -> None:
-        model = RowsModel(["a"], [("–",), (3,), (1.5,)])
-        model.sort(0)
-        assert [model.index(r, 0).data() for r in range(3)] == ["1.5", "3", "–"]
-
-
 class TestInTheWindow:
     def test_keys(self, open_window: OpenWindow, qtbot: QtBot) -> None:
         engine = FakeEngine(ProcessState.READY)
@@ -460,7 +228,7 @@ class TestInTheWindow:
     def test_streaming_proofs_are_drawn(self, open_window: OpenWindow, qtbot: QtBot) -> None:
         engine = FakeEngine(ProcessState.READY)
         window = open_window(engine)
-        prover = fakes.Prover(engine, proof_s=0.4, back_s=12)
+        prover = Prover(engine, proof_s=0.4, back_s=12)
         prover.start()
         try:
             qtbot.waitUntil(lambda: window.charts.lanes.batch.painted > 100, timeout=8000)

@@ -1,5 +1,6 @@
 """Findings and incidents: what is said, what can be done about it, and what was when it happened."""
 
+import re
 import time
 from dataclasses import replace
 
@@ -46,7 +47,10 @@ def engine() -> FakeEngine:
 def window(open_window: OpenWindow, engine: FakeEngine, qtbot: QtBot) -> MainWindow:
     """With the story of a minute: a finding, and an incident with its picture."""
     opened = open_window(engine)
-    qtbot.waitUntil(lambda: opened.session.identity is not None and bool(opened.devices.rows), timeout=WAIT_MS)
+    qtbot.waitUntil(
+        lambda: opened.session.identity is not None and bool(opened.devices.rows) and opened.devices.whole,
+        timeout=WAIT_MS,
+    )
     now = time.monotonic_ns()
     events, jobs = stories.minute(now)
     engine.push(fakes.update(now, events, jobs=jobs))
@@ -142,7 +146,8 @@ class TestPanel:
     ) -> None:
         card = upload_card(window)
         assert card.title.text().startswith("Uploads from pageable memory inside the lock")
-        assert card.body.text() == "6.38 s in 29 gaps, 81.2 % of the idle time."
+        told = r"6\.38 s in 29 gaps, 81\.2 % of the idle time\. In the 1 min before \d\d:\d\d:\d\d\."
+        assert re.fullmatch(told, card.body.text())
         assert card.remedy.text() == "Uploads from page-locked memory before the lock is taken."
         assert card.gain.text() == "saves about 62 % of the idle time"
         assert card.button.isEnabled()
@@ -182,7 +187,7 @@ class TestPanel:
 
     def test_nothing_found_is_said(self, open_window: OpenWindow, qtbot: QtBot) -> None:
         window = open_window(FakeEngine(ProcessState.READY))
-        qtbot.waitUntil(lambda: bool(window.devices.rows), timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: bool(window.devices.rows) and window.devices.whole, timeout=WAIT_MS)
         qtbot.waitUntil(lambda: "Nothing to improve" in window.live.findings._empty.text(), timeout=WAIT_MS)
 
 

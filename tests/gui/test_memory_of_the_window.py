@@ -9,7 +9,7 @@ from pytestqt.qtbot import QtBot
 
 from cuzk_engine.client import ProcessState
 from cuzk_engine.events import Mark, Sample
-from tests.gui import fakes
+from tests.gui import fakes, prover
 from tests.gui.conftest import OpenWindow
 from tests.gui.fakes import FakeEngine
 
@@ -30,7 +30,7 @@ def test_an_hour_of_telemetry_does_not_grow_the_window(open_window: OpenWindow, 
     def send(first: int, last: int) -> None:
         for number in range(first, last):
             start = begin + number * 2 * SECOND
-            events = fakes.proof_events(start, 2 * SECOND, number % 2, f"job-{number % 50}", scale=4)
+            events = prover.proof_events(start, 2 * SECOND, number % 2, f"job-{number % 50}", scale=4)
             events.allocations.sort(key=lambda a: a.time_ns)
             events.samples += [Sample(start + i * SECOND // 2, "cpu", memory_other=1 << 30) for i in range(4)]
             events.marks.append(Mark(start, "setting", f"mark {number % 20}"))

@@ -109,7 +109,10 @@ def engine() -> FakeEngine:
 @pytest.fixture
 def window(open_window: OpenWindow, engine: FakeEngine, qtbot: QtBot) -> MainWindow:
     opened = open_window(engine)
-    qtbot.waitUntil(lambda: opened.session.identity is not None and bool(opened.devices.rows), timeout=WAIT_MS)
+    qtbot.waitUntil(
+        lambda: opened.session.identity is not None and bool(opened.devices.rows) and opened.devices.whole,
+        timeout=WAIT_MS,
+    )
     return opened
 
 

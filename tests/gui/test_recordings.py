@@ -39,13 +39,16 @@ def engine() -> FakeEngine:
 @pytest.fixture
 def window(open_window: OpenWindow, engine: FakeEngine, qtbot: QtBot) -> MainWindow:
     opened = open_window(engine)
-    qtbot.waitUntil(lambda: opened.session.identity is not None and bool(opened.devices.rows), timeout=WAIT_MS)
+    qtbot.waitUntil(
+        lambda: opened.session.identity is not None and bool(opened.devices.rows) and opened.devices.whole,
+        timeout=WAIT_MS,
+    )
     return opened
 
 
 def show(window: MainWindow, recording: FakeRecording, qtbot: QtBot) -> None:
-    window._opener = lambda path: recording
-    window.open_recording("/runs/h200.cuzk")
+    window.recordings.opener = lambda path: recording
+    window.recordings.open("/runs/h200.cuzk")
     qtbot.waitUntil(lambda: window.recording is not None and window.recording.feed.done, timeout=WAIT_MS)
     window.tick()
 
@@ -66,7 +69,7 @@ class TestShown:
         assert (len(session.marks), len(session.incidents), len(session.findings)) == (1, 1, 2)
         qtbot.waitUntil(lambda: len(window.shown.findings.cards) == 3, timeout=WAIT_MS)
         assert window.shown.idle.title == "Idle time, whole recording"
-        assert any("pageable upload" in line for line in window.shown.idle.lines)
+        qtbot.waitUntil(lambda: any("pageable upload" in line for line in window.shown.idle.lines), timeout=WAIT_MS)
         view = window.scene.view
         assert not view.following
         assert (view.start, view.end) == (0.0, pytest.approx(40.4))
@@ -74,7 +77,7 @@ class TestShown:
     def test_nothing_can_be_changed(self, window: MainWindow, engine: FakeEngine, qtbot: QtBot) -> None:
         show(window, FakeRecording(), qtbot)
         shown = window.shown
-        qtbot.waitUntil(lambda: bool(shown.devices.rows), timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: bool(shown.devices.rows) and shown.devices.whole, timeout=WAIT_MS)
         for row in shown.devices.rows.values():
             assert not row.control.isEnabled()
             assert "recording" in row.control.toolTip()
@@ -99,7 +102,7 @@ class TestShown:
         live = window.session
         show(window, FakeRecording(), qtbot)
         assert window.session is not live
-        window.prove_demo()
+        window.proofs.prove_demo()
         qtbot.waitUntil(lambda: live.jobs.get("job-1") is not None, timeout=WAIT_MS)
         qtbot.waitUntil(window.top.live.isVisible, timeout=WAIT_MS)
         window.top.live.click()
@@ -134,12 +137,12 @@ class TestShown:
 class TestOpening:
     def test_a_long_one_comes_in_slices(self, window: MainWindow, qtbot: QtBot) -> None:
         go = threading.Event()
-        window._opener = lambda path: FakeRecording(wait=go)
-        window.open_recording("/runs/h200.cuzk")
+        window.recordings.opener = lambda path: FakeRecording(wait=go)
+        window.recordings.open("/runs/h200.cuzk")
         qtbot.waitUntil(lambda: window.top.pill.word == "Opening, 0 %", timeout=WAIT_MS)
         assert window.recording is not None
         assert not window.recording.feed.done
-        assert window.cover.text() == "Opening h200.cuzk…"
+        assert window.pages.cover.text() == "Opening h200.cuzk…"
         go.set()
         qtbot.waitUntil(lambda: window.top.pill.word == "Recording", timeout=WAIT_MS)
 
@@ -152,13 +155,13 @@ class TestOpening:
             assert go.wait(30)
             return FakeRecording()
 
-        window._opener = slow
-        window.open_recording("/runs/h200.cuzk")
-        assert window.pages.currentWidget() is window.cover
+        window.recordings.opener = slow
+        window.recordings.open("/runs/h200.cuzk")
+        assert window.pages.currentWidget() is window.pages.cover
         view = window.recording
         assert view is not None
         qtbot.waitUntil(lambda: view._is_built, timeout=WAIT_MS)
-        assert window.pages.currentWidget() is window.cover
+        assert window.pages.currentWidget() is window.pages.cover
         go.set()
         qtbot.waitUntil(lambda: window.pages.currentWidget() is view.workspace, timeout=WAIT_MS)
         assert window.shown is view.workspace
@@ -175,8 +178,8 @@ class TestOpening:
             def diagnosis(self) -> EventBatch:
                 return EventBatch.empty()
 
-        window._opener = lambda path: Empty()
-        window.open_recording("/runs/h200.cuzk")
+        window.recordings.opener = lambda path: Empty()
+        window.recordings.open("/runs/h200.cuzk")
         qtbot.waitUntil(lambda: window.shown is not window.live, timeout=WAIT_MS)
         findings, detail = window.shown.findings, window.shown.detail
         qtbot.waitUntil(lambda: findings._empty.text() == "The recording is still being read.", timeout=WAIT_MS)
@@ -187,23 +190,23 @@ class TestOpening:
 
     def test_going_back_does_not_wait_for_the_reading_to_end(self, window: MainWindow, qtbot: QtBot) -> None:
         go = threading.Event()
-        window._opener = lambda path: FakeRecording(wait=go)
-        window.open_recording("/runs/h200.cuzk")
+        window.recordings.opener = lambda path: FakeRecording(wait=go)
+        window.recordings.open("/runs/h200.cuzk")
         qtbot.waitUntil(lambda: window.shown is not window.live, timeout=WAIT_MS)
-        window.back_to_live()
+        window.recordings.close()
         assert window.pages.currentWidget() is window.live
-        (ending,) = window._ending
+        (ending,) = window.recordings._ending
         assert not ending.close(0.0)  # it still waits for its file
         go.set()
         assert ending.close(5.0)
 
     def test_closing_while_it_opens(self, window: MainWindow, qtbot: QtBot) -> None:
         go = threading.Event()
-        window._opener = lambda path: FakeRecording(wait=go)
-        window.open_recording("/runs/h200.cuzk")
+        window.recordings.opener = lambda path: FakeRecording(wait=go)
+        window.recordings.open("/runs/h200.cuzk")
         feed = window.recording.feed
         threading.Timer(0.05, go.set).start()
-        window.back_to_live()
+        window.recordings.close()
         assert feed.close(5.0)
         assert not feed.done
 
@@ -216,7 +219,7 @@ class TestOpening:
     def test_what_is_none_is_one_line(self, window: MainWindow, qtbot: QtBot, tmp_path: Path) -> None:
         file = tmp_path / "notes.txt"
         file.write_text("no recording")
-        window.open_recording(str(file))
+        window.recordings.open(str(file))
         qtbot.waitUntil(window.notice.isVisible, timeout=WAIT_MS)
         assert "notes.txt" in window.notice.label.text()
         assert "no recording" in window.notice.label.text()
@@ -241,7 +244,7 @@ class TestOpening:
         file = tmp_path / "run"
         file.write_bytes(b"SQLite format 3\x00" + bytes(200))
         opened: list[str] = []
-        window._opener = lambda path: opened.append(str(path)) or FakeRecording()  # type: ignore[func-returns-value]
+        window.recordings.opener = lambda path: opened.append(str(path)) or FakeRecording()  # type: ignore[func-returns-value]
         data = QMimeData()
         data.setUrls([QUrl.fromLocalFile(str(file))])
         window.dropEvent(
@@ -285,7 +288,7 @@ def write(path: Path, seconds: int) -> None:
 def test_a_real_file(window: MainWindow, qtbot: QtBot, tmp_path: Path) -> None:
     file = tmp_path / "run.cuzk"
     write(file, 40)
-    window.open_recording(str(file))
+    window.recordings.open(str(file))
     qtbot.waitUntil(lambda: window.recording is not None and window.recording.feed.done, timeout=WAIT_MS)
     session = window.session
     qtbot.waitUntil(lambda: "gpu-node-07:9820" in window.top.facts, timeout=WAIT_MS)
@@ -302,12 +305,12 @@ def test_it_says_what_cuzk_diagnose_says(window: MainWindow, qtbot: QtBot, tmp_p
     """Also of the time before the first kernel, and whatever the engine told while it ran."""
     file = tmp_path / "run.cuzk"
     write(file, 40)
-    window.open_recording(str(file))
+    window.recordings.open(str(file))
     qtbot.waitUntil(lambda: window.recording is not None and window.recording.feed.done, timeout=WAIT_MS)
     with Recording.open(file) as recording:
         contents = Contents.load(recording)
     summary = contents.summary(GPU)
-    window._show_slow()
+    window.shown.show_slow()
     session, shown = window.session, window.shown
     stretch = shown_stretch(session, shown.scene.start_ns, shown.scene.end_ns)
     assert stretch == (contents.start_ns, contents.end_ns)
@@ -323,11 +326,11 @@ def test_it_says_what_cuzk_diagnose_says(window: MainWindow, qtbot: QtBot, tmp_p
     assert told == {f.kind: (f.title, f.evidence, f.remedies) for f in summary.findings}
 
     def says_of_what() -> bool:
-        window._show_slow()
+        window.shown.show_slow()
         return shown.idle.title == "Idle time, whole recording"
 
     qtbot.waitUntil(says_of_what, timeout=WAIT_MS)
     assert shown.findings._note.text() == "all 40.0 s · cuda:0"
     window.scene.view.zoom(0.5)
-    window._show_slow()
+    window.shown.show_slow()
     assert shown.idle.title == "Idle time, shown stretch"

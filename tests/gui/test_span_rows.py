@@ -12,7 +12,7 @@ from cuzk_engine.events import EventBatch, Span
 from cuzk_engine.proto import engine_v1_pb2 as pb
 from cuzk_engine.telemetry.columns import encode_events
 from cuzk_gui.models.digest import Names, digests
-from tests.gui import fakes
+from tests.gui import prover
 
 i64, i32 = st.integers(-(2**63), 2**63 - 1), st.integers(-(2**31), 2**31 - 1)
 LANES = ("lock", "compute", "h2d", "d2h", "host:0", "host:1", "")
@@ -51,7 +51,7 @@ def test_columns_and_rows_are_the_same(events: list[Span], chunk: int) -> None:
 
 
 def test_a_partition() -> None:
-    batch = encode_events(fakes.proof_events(10**9, 10**9, 1, "job", scale=5))
+    batch = encode_events(prover.proof_events(10**9, 10**9, 1, "job", scale=5))
     rows = flat(batch, 30, columns=True)
     assert len(rows) == len(batch.spans.start_ns) // 8 > 80
     assert rows == flat(batch, 30, columns=False)
@@ -59,7 +59,7 @@ def test_a_partition() -> None:
 
 @pytest.mark.parametrize("name", ["device", "lane", "kind", "job"])
 def test_an_index_without_a_string_is_refused(name: str) -> None:
-    batch = encode_events(fakes.proof_events(10**9, 10**9, 1, "job"))
+    batch = encode_events(prover.proof_events(10**9, 10**9, 1, "job"))
     data = np.frombuffer(getattr(batch.spans, name), "<u4").copy()
     data[3] = len(batch.strings)
     setattr(batch.spans, name, data.tobytes())
@@ -68,7 +68,7 @@ def test_an_index_without_a_string_is_refused(name: str) -> None:
 
 
 def test_columns_of_different_lengths_are_refused() -> None:
-    batch = encode_events(fakes.proof_events(10**9, 10**9, 1, "job"))
+    batch = encode_events(prover.proof_events(10**9, 10**9, 1, "job"))
     batch.spans.worker = batch.spans.worker[:-4]
     with pytest.raises(ValueError, match="expected rows"):
         update_from_wire(batch, columns=True)

@@ -1,47 +1,25 @@
-"""The window with an engine that does not exist: states, settings, jobs, proofs, closing."""
+"""The window with an engine that does not exist: states, settings, extremes, themes, layout."""
 
-import json
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QMimeData, QPointF, QSize, Qt, QUrl
-from PySide6.QtGui import QDragEnterEvent, QDropEvent
-from PySide6.QtWidgets import QApplication, QDialog, QPushButton
+from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from cuzk_engine.client import DaemonError, JobState, ProcessState, SettingChange
 from cuzk_engine.events import EventBatch, Incident, LogLine, Sample, Span
 from cuzk_gui.models.process import APPEARANCES, Action
-from cuzk_gui.preferences import OnClose, Preferences
+from cuzk_gui.preferences import Preferences
 from cuzk_gui.theme import DARK, LIGHT, Theme, ThemeChoice
-from cuzk_gui.widgets.close_dialog import CloseDialog
 from cuzk_gui.widgets.controls import Segmented, Switch
-from cuzk_gui.widgets.prove_dialog import ProveDialog
-from cuzk_gui.window import SMALLEST, MainWindow, first_size
+from cuzk_gui.window import SMALLEST, MainWindow
 from tests.gui import fakes, stories
 from tests.gui.conftest import OpenWindow
 from tests.gui.fakes import FakeEngine
 
 WAIT_MS = 8000
-
-
-@pytest.fixture
-def engine() -> FakeEngine:
-    return FakeEngine(ProcessState.READY)
-
-
-@pytest.fixture
-def window(open_window: OpenWindow, engine: FakeEngine, qtbot: QtBot) -> MainWindow:
-    """A window whose stream is up."""
-    opened = open_window(engine)
-    qtbot.waitUntil(lambda: opened.session.identity is not None and bool(opened.devices.rows), timeout=WAIT_MS)
-    return opened
-
-
-def dialog_of(kind: type[QDialog]) -> QDialog | None:
-    return next((w for w in QApplication.topLevelWidgets() if isinstance(w, kind) and w.isVisible()), None)
 
 
 class TestStates:
@@ -100,7 +78,7 @@ class TestStates:
         qtbot.waitUntil(lambda: window.devices.cards["cpu"]._state.text() == "restarting", timeout=WAIT_MS)
         window.top.buttons[Action.STOP].click()
         qtbot.waitUntil(lambda: window.top.pill.word == "Stopped", timeout=WAIT_MS)
-        assert window.devices.cards["cpu"]._state.isHidden()
+        qtbot.waitUntil(lambda: window.devices.cards["cpu"]._state.isHidden(), timeout=WAIT_MS)
         qtbot.waitUntil(lambda: window.live.idle.isHidden(), timeout=WAIT_MS)
 
     def test_another_build_is_said_with_a_restart(
@@ -215,156 +193,6 @@ class TestDeviceCard:
         assert window.devices.cards["cuda:0"]._line.isHidden()
 
 
-class TestProofs:
-    def test_demo_from_submit_to_files(
-        self, window: MainWindow, engine: FakeEngine, qtbot: QtBot, tmp_path: Path
-    ) -> None:
-        window.prove_demo()
-        qtbot.waitUntil(lambda: window.detail.job_id == "job-1", timeout=WAIT_MS)
-        assert window.detail.state_text == "queued, next"
-        engine.set_job(replace(engine.jobs["job-1"], state=JobState.RUNNING, phase="msm", progress=0.4))
-        qtbot.waitUntil(lambda: "MSM" in window.detail.state_text, timeout=WAIT_MS)
-        engine.complete("job-1")
-        qtbot.waitUntil(lambda: "verified in 16 ms" in window.detail.state_text, timeout=WAIT_MS)
-        assert "verified in 16 ms" in window.notice.label.text()
-        window.save_into("job-1", str(tmp_path))
-        qtbot.waitUntil(lambda: (tmp_path / "public.json").exists(), timeout=WAIT_MS)
-        qtbot.waitUntil(lambda: "Saved" in window.notice.label.text(), timeout=WAIT_MS)
-        assert json.loads((tmp_path / "proof.json").read_text()) == {"protocol": "groth16"}
-        assert sorted(p.name for p in tmp_path.iterdir()) == ["proof.json", "public.json"]
-
-    def test_a_failed_job_shows_its_error_in_full(self, window: MainWindow, engine: FakeEngine, qtbot: QtBot) -> None:
-        error = "proof did not verify: the witness does not satisfy the circuit, " * 4
-        window.prove_demo()
-        qtbot.waitUntil(lambda: "job-1" in engine.jobs, timeout=WAIT_MS)
-        engine.set_job(replace(engine.jobs["job-1"], state=JobState.FAILED, error=error))
-        qtbot.waitUntil(lambda: window.detail.error_text == error.strip(), timeout=WAIT_MS)
-        index = window.jobs.jobs.index(0)
-        assert error.strip() in index.data(Qt.ItemDataRole.ToolTipRole)
-
-    def test_a_refused_submit_is_one_line(self, window: MainWindow, engine: FakeEngine, qtbot: QtBot) -> None:
-        engine.submit_error = "witness.wtns: incomplete file: needs 100 bytes, the file has 3"
-        window.prove_demo()
-        qtbot.waitUntil(window.notice.isVisible, timeout=WAIT_MS)
-        assert "incomplete file" in window.notice.label.text()
-
-    def test_submit_while_stopped_starts_the_engine(self, open_window: OpenWindow, qtbot: QtBot) -> None:
-        engine = FakeEngine(ProcessState.STOPPED)
-        window = open_window(engine)
-        qtbot.waitUntil(lambda: window.top.pill.word == "Stopped", timeout=WAIT_MS)
-        window.prove()
-        dialog = dialog_of(ProveDialog)
-        assert isinstance(dialog, ProveDialog)
-        assert dialog.submit.text() == "Start the engine and prove"
-        dialog.submit.click()
-        qtbot.waitUntil(lambda: "job-1" in engine.jobs, timeout=WAIT_MS)
-        assert engine.calls == ["start", "submit"]
-
-    def test_cancel(self, window: MainWindow, engine: FakeEngine, qtbot: QtBot) -> None:
-        window.prove_demo()
-        qtbot.waitUntil(lambda: window.detail.job_id == "job-1", timeout=WAIT_MS)
-        window.detail.cancel_asked.emit("job-1")
-        qtbot.waitUntil(lambda: window.detail.state_text == "cancelled", timeout=WAIT_MS)
-
-    def test_a_job_is_shown_in_the_charts(self, window: MainWindow, engine: FakeEngine, qtbot: QtBot) -> None:
-        window.prove_demo()
-        qtbot.waitUntil(lambda: window.detail.job_id == "job-1", timeout=WAIT_MS)
-        engine.complete("job-1")
-        qtbot.waitUntil(lambda: window.session.jobs.get("job-1").started_unix_ns > 0, timeout=WAIT_MS)
-        window.detail.charts_asked.emit("job-1")
-        view, job = window.scene.view, window.session.jobs.get("job-1")
-        assert not view.following
-        assert view.start < window.session.seconds(job.started_unix_ns - window.session.wall_offset_ns) < view.end
-
-    def test_the_first_window_fits_the_screen(self) -> None:
-        assert first_size(QSize(1280, 800)) == QSize(1264, 756)
-        assert first_size(QSize(3840, 2160)) == QSize(1500, 900)
-        assert first_size(QSize(640, 480)) == SMALLEST
-
-    def test_it_opens_no_larger_than_its_screen_has_room(self, window: MainWindow) -> None:
-        assert window.size() == first_size(window.screen().availableSize())
-
-    def test_what_a_running_engine_did_lately_is_asked_for(self, window: MainWindow, engine: FakeEngine) -> None:
-        assert engine.histories == [3600 * 10**9]
-
-    def test_a_job_before_all_that_the_charts_know_cannot_be_shown_there(
-        self, window: MainWindow, engine: FakeEngine, qtbot: QtBot
-    ) -> None:
-        link = window.detail._charts
-        begin = window.session.wall_ns(0.0)
-        ended = {"state": JobState.COMPLETED, "progress": 1.0, "started_unix_ns": begin - 9 * 10**9}
-        engine.set_job(fakes.job("old", finished_unix_ns=begin - 5 * 10**9, **ended))
-        qtbot.waitUntil(lambda: window.detail.job_id == "old", timeout=WAIT_MS)
-        qtbot.waitUntil(link.isHidden, timeout=WAIT_MS)
-        engine.set_job(fakes.job("old", finished_unix_ns=begin + 5 * 10**9, **ended))
-        qtbot.waitUntil(lambda: not link.isHidden(), timeout=WAIT_MS)
-
-    def test_a_circuit_that_somebody_else_registered_appears(
-        self, window: MainWindow, engine: FakeEngine, qtbot: QtBot
-    ) -> None:
-        assert window.controller.circuits == []
-        circuit = engine.register("/elsewhere/other.zkey", "other")
-        engine.jobs["job-9"] = fakes.job("job-9", circuit_id=circuit.id, state=JobState.RUNNING)
-        engine.set_job(engine.jobs["job-9"])
-        qtbot.waitUntil(lambda: [c.name for c in window.controller.circuits] == ["other"], timeout=WAIT_MS)
-
-    def test_dialog_has_the_demo_and_checks_files(self, window: MainWindow, tmp_path: Path) -> None:
-        window.prove()
-        dialog = dialog_of(ProveDialog)
-        assert isinstance(dialog, ProveDialog)
-        assert dialog.key.endswith("demo/circuit.zkey")
-        assert dialog.witness.endswith("demo/witness.wtns")
-        dialog.key_edit.setText(str(tmp_path / "missing.zkey"))
-        dialog.submit.click()
-        assert "is not there" in dialog.problem
-        dialog.witness_edit.setText("")
-        assert not dialog.submit.isEnabled()
-        dialog.reject()
-
-    def test_dropped_files_fill_the_dialog(self, window: MainWindow, tmp_path: Path) -> None:
-        data = QMimeData()
-        data.setUrls([QUrl.fromLocalFile(str(tmp_path / name)) for name in ("a.zkey", "b.wtns", "c.txt")])
-        enter = QDragEnterEvent(
-            QPointF(5, 5).toPoint(),
-            Qt.DropAction.CopyAction,
-            data,
-            Qt.MouseButton.LeftButton,
-            Qt.KeyboardModifier.NoModifier,
-        )
-        window.dragEnterEvent(enter)
-        assert enter.isAccepted()
-        window.dropEvent(
-            QDropEvent(
-                QPointF(5, 5), Qt.DropAction.CopyAction, data, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
-            )
-        )
-        dialog = dialog_of(ProveDialog)
-        assert isinstance(dialog, ProveDialog)
-        assert dialog.key == str(tmp_path / "a.zkey")
-        assert dialog.witness == str(tmp_path / "b.wtns")
-        dialog.reject()
-
-    def test_an_existing_proof_is_not_replaced_unasked(
-        self, window: MainWindow, engine: FakeEngine, qtbot: QtBot, tmp_path: Path
-    ) -> None:
-        (tmp_path / "proof.json").write_text("mine")
-        engine.jobs["job-1"] = fakes.job("job-1", state=JobState.COMPLETED)
-        window.save_into("job-1", str(tmp_path))
-        box = next(
-            w for w in QApplication.topLevelWidgets() if isinstance(w, QDialog) and w.windowTitle() == "Save proof"
-        )
-        next(b for b in box.findChildren(QPushButton) if b.text() == "Cancel").click()
-        qtbot.wait(100)
-        assert (tmp_path / "proof.json").read_text() == "mine"
-
-    def test_a_folder_that_takes_no_file(
-        self, window: MainWindow, engine: FakeEngine, qtbot: QtBot, tmp_path: Path
-    ) -> None:
-        engine.jobs["job-1"] = fakes.job("job-1", state=JobState.COMPLETED)
-        window.save_into("job-1", str(tmp_path / "gone"))
-        qtbot.waitUntil(lambda: "not saved" in window.notice.label.text(), timeout=WAIT_MS)
-
-
 class TestExtremes:
     def test_many_devices_jobs_and_long_names(self, open_window: OpenWindow, engine: FakeEngine, qtbot: QtBot) -> None:
         devices = [
@@ -415,96 +243,6 @@ class TestExtremes:
         assert not window.grab().isNull()
 
 
-class TestClosing:
-    def test_the_question_is_asked_once_and_remembered(
-        self, window: MainWindow, engine: FakeEngine, preferences: Preferences
-    ) -> None:
-        preferences.on_close = OnClose.ASK
-        window.close()
-        dialog = dialog_of(CloseDialog)
-        assert isinstance(dialog, CloseDialog)
-        assert window.isVisible()
-        dialog.keep.click()
-        assert not window.isVisible()
-        assert Preferences().on_close is OnClose.KEEP
-        assert "shutdown" not in engine.calls
-
-    def test_stop_it(self, window: MainWindow, engine: FakeEngine, preferences: Preferences) -> None:
-        preferences.on_close = OnClose.ASK
-        window.close()
-        dialog = dialog_of(CloseDialog)
-        assert isinstance(dialog, CloseDialog)
-        dialog.remember.setChecked(False)
-        dialog.stop.click()
-        assert engine.calls == ["shutdown"]
-        assert Preferences().on_close is OnClose.ASK
-
-    def test_cancel_keeps_the_window(self, window: MainWindow, preferences: Preferences) -> None:
-        preferences.on_close = OnClose.ASK
-        window.close()
-        dialog = dialog_of(CloseDialog)
-        assert isinstance(dialog, CloseDialog)
-        dialog.reject()
-        assert window.isVisible()
-
-    def test_a_remembered_answer_is_not_asked_again(
-        self, window: MainWindow, engine: FakeEngine, preferences: Preferences
-    ) -> None:
-        preferences.on_close = OnClose.STOP
-        window.close()
-        assert dialog_of(CloseDialog) is None
-        assert not window.isVisible()
-        assert engine.calls == ["shutdown"]
-
-    def test_no_question_about_an_engine_that_does_not_run(
-        self, open_window: OpenWindow, qtbot: QtBot, preferences: Preferences
-    ) -> None:
-        preferences.on_close = OnClose.ASK
-        window = open_window(FakeEngine(ProcessState.STOPPED))
-        qtbot.waitUntil(lambda: window.top.pill.word == "Stopped", timeout=WAIT_MS)
-        window.close()
-        assert not window.isVisible()
-
-    def test_a_signal_closes_without_asking(
-        self, window: MainWindow, engine: FakeEngine, preferences: Preferences, qtbot: QtBot
-    ) -> None:
-        preferences.on_close = OnClose.ASK
-        window.prove()
-        window.request_quit()
-        qtbot.waitUntil(lambda: not window.isVisible(), timeout=WAIT_MS)
-        assert dialog_of(ProveDialog) is None
-        assert "shutdown" not in engine.calls
-
-    def test_a_hanging_call_does_not_hold_the_window(self, open_window: OpenWindow, qtbot: QtBot) -> None:
-        engine = FakeEngine(ProcessState.STOPPED)
-        engine.hang = True
-        window = open_window(engine)
-        qtbot.wait(100)
-        start = time.monotonic()
-        window.close()
-        assert time.monotonic() - start < 2.0
-        assert not window.isVisible()
-        assert not window.clean_end
-
-    def test_ten_times_open_and_close(self, open_window: OpenWindow, qtbot: QtBot) -> None:
-        engine = FakeEngine(ProcessState.READY)
-        for number in range(10):
-            window = open_window(engine)
-            if number % 2:
-                qtbot.waitUntil(lambda w=window: w.session.identity is not None, timeout=WAIT_MS)
-            window.close()
-            assert not window.isVisible()
-            assert window.clean_end
-
-    def test_layout_is_remembered(self, window: MainWindow, open_window: OpenWindow, engine: FakeEngine) -> None:
-        devices, jobs = window.live.left.sizes()
-        assert devices > jobs
-        window.live.left.setSizes([jobs, devices])
-        window.close()
-        devices, jobs = open_window(engine).live.left.sizes()  # the window itself may be smaller on a small screen
-        assert devices < jobs
-
-
 class TestTheme:
     def test_choice_is_remembered_and_painted(self, window: MainWindow, theme: Theme, preferences: Preferences) -> None:
         window._choose_theme(ThemeChoice.LIGHT)
@@ -543,7 +281,7 @@ def test_times_of_phases_are_whole_in_the_narrowest_column(open_window: OpenWind
     window = open_window(engine)
     qtbot.waitUntil(lambda: window.controller.engine.appearance.prove, timeout=WAIT_MS)
     window.resize(SMALLEST)
-    window.prove_demo()
+    window.proofs.prove_demo()
     qtbot.waitUntil(lambda: window.detail.job_id == "job-1", timeout=WAIT_MS)
     engine.complete("job-1")
     qtbot.waitUntil(lambda: len(window.detail._phase_rows) > 2, timeout=WAIT_MS)
@@ -562,7 +300,7 @@ def test_times_of_phases_are_whole_in_the_narrowest_column(open_window: OpenWind
 
 def test_nothing_is_cut_off_in_the_smallest_window(open_window: OpenWindow, qtbot: QtBot) -> None:
     window = open_window(FakeEngine(ProcessState.READY))
-    qtbot.waitUntil(lambda: bool(window.devices.rows), timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: bool(window.devices.rows) and window.devices.whole, timeout=WAIT_MS)
     window.resize(SMALLEST)
     live = window.live
     qtbot.waitUntil(lambda: window.size() == SMALLEST, timeout=WAIT_MS)

@@ -1,6 +1,7 @@
 """The plan as people and programs are told it, and the advice after a failure."""
 
 import itertools
+import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -129,6 +130,16 @@ def test_the_runner_reports():
     found = bench.runner.report(ITEM.path("circuit.zkey"), workers=3)
     assert (found.device, found.workers, found.others) == ("cpu", 3, None)
     assert "context" not in found.by_purpose
+
+
+def test_a_report_interns_no_names(monkeypatch):
+    """A running engine asks every few seconds, and Python's table of interned strings grows with each."""
+    bench, interned = Bench(), []
+    before = bench.runner.report(ITEM.path("circuit.zkey"))
+    path = str(ITEM.path("circuit.zkey"))
+    monkeypatch.setattr(sys, "intern", lambda text: interned.append(text) or text)
+    assert bench.runner.report(path) == before
+    assert not interned
 
 
 # ---- advice ----

@@ -8,7 +8,9 @@ reduced less than that), "needs" bytes that the device must have, "unverified" m
 "lost", "die" and "stop" are "always", or once: where a file of that name is not there yet. Key and witness are opened
 and checked as by the real one.
 
-A device does not open while the file exists that the variable CUZK_TEST_BUSY names. Its capacity is that of its place
+A device does not open while the file exists that the variable CUZK_TEST_BUSY names. The variable CUZK_TEST_OPENING
+has, for a device, how many steps of 0.25 s its opening has ("steps"), and whether it never ends ("hang": "always" or
+once, as above). Its capacity is that of its place
 in the variable CUZK_TEST_CAPACITIES, a JSON list, else that of cpu.arena.
 """
 
@@ -23,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from cuzk_engine.client.types import MemoryPlanInfo, PlanChoice
-from cuzk_engine.daemon.runtime import HostUse, KeyState, Order, Outcome, Progress
+from cuzk_engine.daemon.runtime import HostUse, KeyState, Opening, Order, Outcome, Progress
 from cuzk_engine.devices.base import CancelToken, DeviceInfo, EventSink
 from cuzk_engine.errors import (
     CuzkError,
@@ -48,7 +50,8 @@ class NoRoomError(OutOfDeviceMemoryError):
 
 
 class FakeRuntime:
-    def __init__(self, device: str, options: Mapping[str, Any], sink: EventSink) -> None:
+    def __init__(self, device: str, options: Mapping[str, Any], sink: EventSink, opening: Opening) -> None:
+        _open_slowly(opening, **json.loads(os.environ.get("CUZK_TEST_OPENING", "{}")).get(device, {}))
         if os.environ.get("CUZK_TEST_REFUSE"):
             raise CuzkError("the fake device was told to refuse")
         if Path(os.environ.get("CUZK_TEST_BUSY", "/nowhere")).exists():
@@ -185,8 +188,17 @@ def _is_due(when: str | None) -> bool:
     return True
 
 
-def make(device: str, options: Mapping[str, Any], sink: EventSink) -> FakeRuntime:
-    return FakeRuntime(device, options, sink)
+def _open_slowly(opening: Opening, steps: int = 0, hang: str | None = None) -> None:
+    for number in range(steps):
+        opening(f"step {number}")
+        time.sleep(0.25)
+    if _is_due(hang):
+        opening("asking what does not answer")
+        time.sleep(600)
+
+
+def make(device: str, options: Mapping[str, Any], sink: EventSink, opening: Opening) -> FakeRuntime:
+    return FakeRuntime(device, options, sink, opening)
 
 
 def _todo(witness: str) -> dict[str, Any]:

@@ -50,7 +50,7 @@ class PinningCpu(CpuDevice):
         self.resident = {}
 
     def staging(self, nbytes, purpose, owner, *, pinned):
-        return self._host.staging(nbytes, purpose, owner, self.locker if pinned else None)
+        return self._host.staging(nbytes, purpose, owner, self.locker, pinned=pinned)
 
     def lease(self, sources):
         lease = super().lease(sources)

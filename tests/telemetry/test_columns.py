@@ -1,3 +1,6 @@
+import ctypes
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -111,3 +114,31 @@ def test_any_bytes_are_a_batch_or_a_value_error(data: bytes) -> None:
     except ValueError:
         return
     assert data == b""
+
+
+LENGTHS = """
+import ctypes
+from pathlib import Path
+from cuzk_engine.events import EventBatch, Span
+from cuzk_engine.telemetry.columns import encode_events
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+def encode(rows):
+    batch = EventBatch.empty()
+    batch.spans.extend([Span(1, 2, "cpu", "compute", "ntt")] * rows)
+    encode_events(batch).SerializeToString()
+for _ in range(20): encode(1100)
+ctypes.CDLL(None).malloc_trim(0)
+before = resident()
+for rows in range(1, 1024): encode(rows)
+ctypes.CDLL(None).malloc_trim(0)
+print((resident() - before) >> 10)
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="the C library is not glibc")
+def test_batches_of_every_length_leave_no_memory_behind() -> None:
+    """Device processes send them for days."""
+    command = [sys.executable, "-c", LENGTHS]
+    kib = int(subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout)
+    assert kib < 700

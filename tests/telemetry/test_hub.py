@@ -1,12 +1,13 @@
 import asyncio
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cuzk_engine.events import Allocation, EventBatch, Span
 from cuzk_engine.proto import engine_v1_pb2 as pb
 from cuzk_engine.telemetry.columns import decode_events, encode_events
-from cuzk_engine.telemetry.hub import Hub
+from cuzk_engine.telemetry.hub import MAX_PAST_BYTES, Hub
 
 
 class Clock:
@@ -71,8 +72,20 @@ def test_the_past_is_bounded() -> None:
             hub.publish(batch(spans=10))
         assert hub.past_events <= 100
         _, history, _ = hub.subscribe(10**18)
-        assert len(history) == 10
-        assert hub.past_since_ns == history[0].time_ns - 1
+        kept = list(map(pb.TelemetryBatch.FromString, history))
+        assert len(kept) == 10
+        assert hub.past_since_ns == kept[0].time_ns - 1
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("spans", [2, 20, 100])
+def test_the_past_takes_as_much_memory_whatever_is_sent(spans: int) -> None:
+    async def check() -> None:
+        hub, sent = Hub(), batch(spans=spans)
+        while not hub.past_since_ns:
+            hub.publish(sent)
+        assert MAX_PAST_BYTES - 10_000 < hub.past_bytes <= MAX_PAST_BYTES
 
     asyncio.run(check())
 
@@ -86,9 +99,9 @@ def test_ledger_and_history_always_add_up(changes: list[tuple[int, str]], recent
             clock.now += 10
             hub.publish(batch(deltas=(delta,), purpose=purpose))
         _, history, before = hub.subscribe(10 * recent + 5)
-        assert len(history) == min(recent + 1, len(changes))
+        assert len(list(history)) == min(recent + 1, len(changes))
         total = dict(before)
-        for past in history:
+        for past in map(pb.TelemetryBatch.FromString, history):
             for allocation in decode_events(past).allocations:
                 key = (allocation.device, allocation.purpose)
                 total[key] = total.get(key, 0) + allocation.delta

@@ -1,13 +1,14 @@
 """What a hub keeps of what it sent: the last of it, whatever the sizes, and nothing more in memory."""
 
 import mmap
+import tracemalloc
 import weakref
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuzk_engine.telemetry.past import BLOCK_BYTES, Past
+from cuzk_engine.telemetry.past import BLOCK_BYTES, HEAD_BYTES, Past
 
 MAP = mmap.mmap
 
@@ -24,29 +25,87 @@ def test_the_newest_that_fit_are_kept(batches: list[tuple[int, int]], most_event
         past.append(number, data, events)
     kept = len(sent)
     while kept > 1 and (
-        sum(events for _, events in sent[-kept:]) > most_events or sum(len(d) for d, _ in sent[-kept:]) > most_bytes
+        sum(events for _, events in sent[-kept:]) > most_events
+        or sum(HEAD_BYTES + len(data) for data, _ in sent[-kept:]) > most_bytes
     ):
         kept -= 1
     newest = sent[-kept:] if kept else []
-    assert past.since(0) == [data for data, _ in newest]
+    assert list(past.since(0)) == [data for data, _ in newest]
     assert past.events == sum(events for _, events in newest)
+    assert past.bytes == sum(HEAD_BYTES + len(data) for data, _ in newest)
+    assert past.dropped_until_ns == max(0, len(sent) - kept - 1)
     if newest:
-        assert past.since(len(sent) - 1) == [newest[-1][0]]
-    assert past.since(len(sent)) == []
+        assert list(past.since(len(sent) - 1)) == [newest[-1][0]]
+    assert not list(past.since(len(sent)))
 
 
-def test_blocks_go_with_their_last_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
+@pytest.fixture
+def blocks(monkeypatch: pytest.MonkeyPatch) -> weakref.WeakSet[mmap.mmap]:
+    """Those that there are."""
+    found: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
     def map_pages(*args: int, **options: int) -> mmap.mmap:
         block = MAP(*args, **options)
-        blocks.add(block)
+        found.add(block)
         return block
 
     monkeypatch.setattr(mmap, "mmap", map_pages)
+    return found
+
+
+def test_blocks_go_with_their_last_batch(blocks: weakref.WeakSet[mmap.mmap]) -> None:
     past = Past(1_000, 1 << 30)
     for number in range(20_000):
         past.append(number, b"x" * (number * 4_001 % 7_000), 1)
     kept = sum(map(len, past.since(0)))
     assert kept <= sum(map(len, blocks)) < kept + 2 * BLOCK_BYTES + len(blocks) * 7_000
     assert len(blocks) > 10
+
+
+def test_small_batches_take_no_more_than_their_bytes() -> None:
+    """As of an engine that has nothing to do and says so for a day."""
+    tracemalloc.start()
+    try:
+        past = Past(1 << 30, 1 << 20)
+        for number in range(30_000):
+            past.append(number, b"x" * 30, 1)
+        beside, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert past.bytes <= 1 << 20
+    assert beside < 50_000
+
+
+def test_what_was_sent_since_a_time_may_begin_within_a_block() -> None:
+    past = Past(1 << 30, 1 << 30)
+    for number in range(3_000):
+        past.append(number // 2, str(number).encode() * 100, 1)
+    assert list(past.since(700)) == [str(number).encode() * 100 for number in range(1_400, 3_000)]
+
+
+def test_what_is_being_read_stays_until_it_is_taken(blocks: weakref.WeakSet[mmap.mmap]) -> None:
+    past = Past(1 << 30, 4 * BLOCK_BYTES)
+    for number in range(400):
+        past.append(number, bytes([number % 256]) * 2_600, 1)
+    kept = list(past.since(0))
+    reading = past.since(0)
+    for number in range(400):
+        past.append(number, b"new" * 866, 1)
+    most = len(blocks)
+    assert [len(blocks) for _ in reading.take()][-1] < most - 2
+    assert not list(reading)
+    assert kept[0] == bytes([400 - len(kept)]) * 2_600
+
+
+def test_reading_copies_one_batch_at_a_time() -> None:
+    past = Past(1 << 30, 8 * BLOCK_BYTES)
+    for number in range(1_000):
+        past.append(number, b"x" * 2_000, 1)
+    tracemalloc.start()
+    try:
+        nbytes = sum(map(len, past.since(0)))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert nbytes > 1_900_000
+    assert peak < 50_000

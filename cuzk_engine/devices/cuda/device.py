@@ -275,7 +275,7 @@ class CudaDevice(LedgerDevice):
 
     def staging(self, nbytes: int, purpose: Purpose, owner: Owner, *, pinned: bool) -> StagingBuffer:
         self._check_open()
-        return self._host.staging(nbytes, purpose, owner, self._locker if pinned else None)
+        return self._host.staging(nbytes, purpose, owner, self._locker, pinned=pinned)
 
     def table_bytes(self, curve: Curve, log_n: int) -> int:
         return need.table_bytes(log_n)

@@ -18,6 +18,7 @@ from tools import kernel_usage
 from tools.kernel_usage import ALLOWED, ARCHITECTURES, Allowed, Row
 
 EVERY = kernel_usage.all_programs()
+OF_PROOFS = {*programs.for_proof(BN254), *programs.for_proof(BLS12_381)}
 MAIN = "sm_90"
 
 
@@ -29,8 +30,16 @@ def check(program: Program, architecture: str) -> None:
 
 @needs_nvrtc
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("program", EVERY, ids=kernel_usage.title)
+@pytest.mark.parametrize("program", [program for program in EVERY if program in OF_PROOFS], ids=kernel_usage.title)
 def test_compiles(program: Program) -> None:
+    check(program, MAIN)
+
+
+@needs_nvrtc
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("program", [program for program in EVERY if program not in OF_PROOFS], ids=kernel_usage.title)
+def test_what_only_tests_and_benchmarks_run_compiles(program: Program) -> None:
     check(program, MAIN)
 
 
