@@ -14,7 +14,6 @@ from cuzk_gui.theme import Theme
 from cuzk_gui.widgets.controls import Segmented
 from cuzk_gui.widgets.plan_view import PlanView
 from cuzk_gui.window import MainWindow
-from tests.gui.conftest import OpenWindow
 from tests.gui.fakes import GIB, FakeEngine
 from tests.gui.plans import memory_plan
 
@@ -104,16 +103,6 @@ def engine() -> FakeEngine:
     made = FakeEngine(ProcessState.READY)
     made.free = 6 * GIB
     return made
-
-
-@pytest.fixture
-def window(open_window: OpenWindow, engine: FakeEngine, qtbot: QtBot) -> MainWindow:
-    opened = open_window(engine)
-    qtbot.waitUntil(
-        lambda: opened.session.identity is not None and bool(opened.devices.rows) and opened.devices.whole,
-        timeout=WAIT_MS,
-    )
-    return opened
 
 
 class TestLive:

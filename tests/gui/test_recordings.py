@@ -10,7 +10,7 @@ from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
 from PySide6.QtGui import QDropEvent
 from pytestqt.qtbot import QtBot
 
-from cuzk_engine.client import CuzkError, ProcessState, TelemetryUpdate
+from cuzk_engine.client import CuzkError, TelemetryUpdate
 from cuzk_engine.client.recording import Recording
 from cuzk_engine.events import EventBatch
 from cuzk_engine.proto import engine_v1_pb2 as pb
@@ -23,27 +23,11 @@ from cuzk_gui.models.loads import load, shown_stretch
 from cuzk_gui.recording import RecordingFeed, open_recording
 from cuzk_gui.window import MainWindow
 from tests.gui import stories
-from tests.gui.conftest import OpenWindow
 from tests.gui.fakes import GIB, FakeEngine
 from tests.gui.stories import GPU, FakeRecording
 
 WAIT_MS = 10_000
 SECOND = 1_000_000_000
-
-
-@pytest.fixture
-def engine() -> FakeEngine:
-    return FakeEngine(ProcessState.READY)
-
-
-@pytest.fixture
-def window(open_window: OpenWindow, engine: FakeEngine, qtbot: QtBot) -> MainWindow:
-    opened = open_window(engine)
-    qtbot.waitUntil(
-        lambda: opened.session.identity is not None and bool(opened.devices.rows) and opened.devices.whole,
-        timeout=WAIT_MS,
-    )
-    return opened
 
 
 def show(window: MainWindow, recording: FakeRecording, qtbot: QtBot) -> None:
