@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -341,6 +342,27 @@ def test_outputs_that_cannot_be_written_are_told_before_anything_is(
     assert missing.error == f"{tmp_path}/no/p.json: cannot be written: the folder {tmp_path}/no does not exist"
     assert jobs("fetch", job, tmp_path / "p.json", tmp_path / "p.json").code == 2
     assert not list(tmp_path.glob("*.json"))
+
+
+def test_an_old_file_that_may_be_written_and_not_read(
+    jobs: Cuzk, client: EngineClient, witnesses: Witnesses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = submitted(jobs, witnesses.key, witnesses())
+    finished(client, client.job(job))
+    old = tmp_path / "p.json"
+    old.write_text("old")
+
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    result = jobs("fetch", job, old, tmp_path / "s.json")
+    assert (result.code, result.error) == (
+        1,
+        f"{old}: cannot be replaced: the old file cannot be read: permission denied",
+    )
+    assert old.read_text() == "old"
+    assert not (tmp_path / "s.json").exists()
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "/"])
