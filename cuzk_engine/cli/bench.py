@@ -69,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
     from cuzk_engine.errors import CuzkError
 
     check_options(args)
+    configured.check_option(args)
     variations = parse_variations(args.vary)
     warm_up = args.concurrency if args.warm_up is None else args.warm_up
     load = Load(args.count, min(args.concurrency, args.count), warm_up)

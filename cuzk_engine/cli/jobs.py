@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[Any]
 
 _SHOWN: Final = 20
+_MOST: Final = 1000  # that an engine lists
 _STATES: Final = ("active", "queued", "running", "completed", "failed", "cancelled")
 _PRIORITIES: Final = ("low", "normal", "high", "critical")
 _LEAST_OF_ID: Final = 4
@@ -94,7 +95,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _list(client: EngineClient, args: argparse.Namespace) -> int:
     wanted = ("queued", "running") if args.state == "active" else (args.state,)
-    jobs = [job for job in client.jobs() if args.state is None or job.state in wanted]
+    known = client.jobs()
+    jobs = [job for job in known if args.state is None or job.state in wanted]
     limit = args.limit or (len(jobs) if args.json else _SHOWN)
     shown = jobs[:limit]
     if args.json:
@@ -102,8 +104,12 @@ def _list(client: EngineClient, args: argparse.Namespace) -> int:
         return 0
     from cuzk_engine.cli.job_text import table
 
-    more = f"{len(jobs) - limit:,} older ones are not shown: --limit" if len(jobs) > limit else ""
-    say("\n".join([*table(shown), *([more] if more else [])]) if shown else "no jobs")
+    text = table(shown) if shown else ["no jobs"]
+    if len(jobs) > limit:
+        text.append(f"{len(jobs) - limit:,} older ones are not shown: --limit")
+    if len(known) >= _MOST:
+        text.append(f"of older ones than the newest {_MOST:,} the engine tells by their ids only")
+    say("\n".join(text))
     return 0
 
 
@@ -263,6 +269,6 @@ def _send(client: EngineClient, path: Path, given: dict[str, Any]) -> JobInfo:
 
 
 def _limit(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and 0 < int(text[:9]) <= 1_000_000):
-        raise argparse.ArgumentTypeError(f'"{text}": expected a number from 1 to 1000000')
+    if not (text.isascii() and text.isdecimal() and 0 < int(text[:9]) <= _MOST and len(text) < 9):
+        raise argparse.ArgumentTypeError(f'"{text}": expected a number from 1 to {_MOST}')
     return int(text)

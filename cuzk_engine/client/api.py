@@ -263,6 +263,7 @@ class EngineClient:
             raise
 
     def job(self, job_id: str) -> JobInfo:
+        """By its id, or by its request's."""
         from cuzk_engine.client.convert import job_from_wire
 
         return job_from_wire(self._call(self._jobs.Get, _job_request(job_id)))

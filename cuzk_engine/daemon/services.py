@@ -114,7 +114,14 @@ class JobsService(rpc.JobsServicer):
 
     @unary
     async def Get(self, request: Any, context: Any) -> pb.Job:  # noqa: N802
-        return job_to_wire(self._jobs.info(self._jobs.get(request.id)))
+        try:
+            job = self._jobs.get(request.id)
+        except RefusedError:
+            named = self._jobs.find_request(request.id)  # of any age, where List has the newest only
+            if named is None:
+                raise
+            job = named
+        return job_to_wire(self._jobs.info(job))
 
     @unary
     async def List(self, request: Any, context: Any) -> pb.ListJobsResponse:  # noqa: N802

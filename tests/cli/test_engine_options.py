@@ -31,6 +31,15 @@ def test_an_address_of_its_own_that_is_none(cuzk: Cuzk, cuzk_home: Path) -> None
     assert cuzk("jobs").error.startswith("daemon.listen: address 'nonsense' is not one: expected ")
 
 
+@pytest.mark.parametrize("arguments", [("prove", KEY, WITNESS, "p", "s"), ("bench", KEY, WITNESS)])
+def test_a_configuration_that_would_have_no_effect(
+    cuzk: Cuzk, tmp_path: Path, arguments: tuple[str | Path, ...]
+) -> None:
+    result = cuzk(*arguments, "--daemon", f"unix://{tmp_path}/none.sock", "--config", tmp_path / "cuzk.toml")
+    assert (result.code, result.out) == (2, "")
+    assert result.error.startswith("--config: is for proofs in this process")
+
+
 def test_record_says_how_far_back_it_reaches(cuzk: Cuzk, cuzk_home: Path, tmp_path: Path) -> None:
     with running(cuzk_home, listen="127.0.0.1:0") as daemon:
         with daemon.client() as client:
