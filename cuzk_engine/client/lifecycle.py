@@ -21,7 +21,7 @@ from cuzk_engine import config as configuration
 from cuzk_engine import paths
 from cuzk_engine.build import build_id
 from cuzk_engine.client.address import Address, parse_address
-from cuzk_engine.client.connecting import own_client, settings_of
+from cuzk_engine.client.connecting import own_client, settings_at
 from cuzk_engine.client.instance import (
     Instance,
     has_lock_open,
@@ -137,7 +137,7 @@ def stop_daemon(
         raise DaemonError(f"the engine at {target} does not say its process id, so it cannot be stopped from here")
     waited = _END_TIME
     try:
-        with own_client(target, settings_of(config)) as client:
+        with own_client(target, settings_at(target, config)) as client:
             client.shutdown(drain=True, timeout=drain_timeout)
             waited += drain_timeout
     except CuzkError:
@@ -196,16 +196,21 @@ def _configured(config: str | Path | None) -> str:
 
 
 def _identify(target: Address, config: str | Path | None) -> tuple[EngineIdentity | None, DaemonError | None]:
-    """Who answers, or the fault of something that answers but is no engine."""
+    """Who answers, or the fault of something that answers but is no engine, or one that this caller may not ask."""
     if not target.path and not is_taken(target) and target.is_local:
         return None, None  # saves a connection attempt and its wait
-    with own_client(target, settings_of(config)) as client:
+    with own_client(target, settings_at(target, config)) as client:
         try:
             return client.identify(_ANSWER_TIME), None
         except DaemonError as error:
-            return None, error if "not a proving engine" in str(error) else None
+            return None, error if "not a proving engine" in str(error) or _is_refusal(error) else None
         except CuzkError as error:
             return None, DaemonError(str(error))
+
+
+def _is_refusal(fault: DaemonError) -> bool:
+    """It answers, and asks for another certificate or token than it was given."""
+    return any(words in str(fault) for words in ("asks for TLS", "TLS handshake", "token is missing or wrong"))
 
 
 def _described(identity: EngineIdentity, target: Address) -> DaemonStatus:
@@ -237,7 +242,15 @@ def _described(identity: EngineIdentity, target: Address) -> DaemonStatus:
 
 
 def _silent(known: Instance | None, target: Address, fault: DaemonError | None) -> DaemonStatus:
-    """A living process has the lock but does not answer."""
+    """A living process has the lock but does not say who it is."""
+    if known is not None and fault is not None and _is_refusal(fault):
+        return _status(
+            _STATES.get(known.state, ProcessState.STARTING),
+            target,
+            f"the engine (pid {known.pid}) lives at {target} but refuses the certificate and token of this "
+            "configuration: name the one that it was started with (--config, or CUZK_CONFIG)",
+            known,
+        )
     if known is None or fault is not None:
         return _status(ProcessState.STARTING, target, "the engine is starting" if known is None else str(fault), known)
     if known.state in ("stopping", "draining"):
