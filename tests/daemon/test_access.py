@@ -1,13 +1,14 @@
 """TLS and a token, for addresses beyond this machine."""
 
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from cuzk_engine import config
-from cuzk_engine.client import DaemonError, EngineClient, ProcessState, daemon_status
+from cuzk_engine.client import DaemonError, EngineClient, ProcessState, daemon_status, start_daemon
 from cuzk_engine.client.address import parse_address
 from cuzk_engine.client.connecting import connect
 from cuzk_engine.daemon.access import access_for
@@ -146,3 +147,30 @@ def test_a_bad_token_file(certificate: Path, tmp_path: Path) -> None:
         access_for(address, settings)
     token.chmod(0o600)
     assert access_for(address, settings).token == TOKEN
+
+
+def test_files_that_are_no_certificate_and_its_key(
+    certificate: Path, certificate_of: Callable[[str], Path], tmp_path: Path
+) -> None:
+    cert, key, token = (certificate / name for name in ("cert.pem", "key.pem", "token"))
+    another = certificate_of("DNS:localhost") / "key.pem"
+    locked = tmp_path / "locked.pem"
+    protect = ["openssl", "pkcs8", "-topk8", "-in", str(key), "-out", str(locked), "-passout", "pass:word"]
+    subprocess.run(protect, check=True, capture_output=True)
+    told = {
+        (key, cert): f"daemon.tls_cert {key}: expected a certificate in PEM form, it holds none",
+        (cert, another): f"daemon.tls_key {another}: is not the key of daemon.tls_cert {cert}",
+        **{
+            (cert, wrong): f"daemon.tls_key {wrong}: expected the private key of daemon.tls_cert, in PEM form and "
+            "without a password"
+            for wrong in (token, cert, locked)
+        },
+    }
+    path = tmp_path / "cuzk.toml"
+    for (first, second), message in told.items():
+        path.write_text(f'[daemon]\ntls_cert = "{first}"\ntls_key = "{second}"\ntoken_file = "{token}"\n')
+        with pytest.raises(SettingError) as fault:
+            access_for(parse_address("0.0.0.0:9820"), config.load(path, environment={}))
+        assert str(fault.value) == message
+    with pytest.raises(DaemonError, match="in PEM form and without a password"):
+        start_daemon(config=path, listen="127.0.0.1:0")
