@@ -1,6 +1,7 @@
 """TLS and a token, for addresses beyond this machine."""
 
 import shutil
+import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from cuzk_engine.client.address import parse_address
 from cuzk_engine.client.connecting import connect
 from cuzk_engine.daemon.access import access_for
 from cuzk_engine.errors import SettingError
+from tests.cli.conftest import run_process
 from tests.support.certificates import TOKEN, make_certificate, tls
 from tests.support.daemons import running
 
@@ -174,3 +176,28 @@ def test_files_that_are_no_certificate_and_its_key(
         assert str(fault.value) == message
     with pytest.raises(DaemonError, match="in PEM form and without a password"):
         start_daemon(config=path, listen="127.0.0.1:0")
+
+
+def test_a_certificate_for_an_engine_without_tls(cuzk_home: Path, certificate: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        page = f"127.0.0.1:{probe.getsockname()[1]}"
+    with running(cuzk_home, listen="127.0.0.1:0", status_listen=page) as daemon:
+        for address in (daemon.address, page):
+            secured = ("--daemon", address, "--cert", certificate / "cert.pem", "--token", certificate / "token")
+            done = run_process("jobs", *secured)
+            told = f"cuzk: error: the program at {address} does not speak TLS: leave out --cert and --token, or check "
+            assert (done.returncode, done.stdout) == (1, "")
+            assert done.stderr.startswith(told)
+            assert done.stderr.count("\n") == 1  # and nothing of gRPC's own
+
+
+def test_only_one_line_for_a_certificate_that_does_not_fit(
+    cuzk_home: Path, certificate: Path, certificate_of: Callable[[str], Path]
+) -> None:
+    other = certificate_of("DNS:localhost,IP:127.0.0.1") / "cert.pem"
+    with running(cuzk_home, listen="127.0.0.1:0", config=tls(certificate)) as daemon:
+        secured = ("--daemon", daemon.address, "--cert", other, "--token", certificate / "token")
+        done = run_process("jobs", *secured)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
+        assert "TLS handshake failed" in done.stderr
+        assert all(line.split()[1] == "INFO" for line in daemon.stderr.splitlines())
