@@ -102,7 +102,8 @@ def start_daemon(
             )
         status = daemon_status(listen, config=config)
     if status.state is ProcessState.READY:
-        return _with_message(status, f"the engine is already running at {status.address} (pid {status.pid})")
+        running = f"the engine is already running at {status.address} (pid {status.pid})"
+        return _with_message(status, running + _unread(config))
     if status.state is ProcessState.STARTING:
         return _await_ready(status.address, config, deadline)
     if status.state is ProcessState.FOREIGN:
@@ -294,8 +295,11 @@ def _spawn(started_by: str, config: str | Path | None, listen: str, log_level: s
     open_standard_streams()
     folder = paths.ensure_private(paths.log_dir())
     command = [sys.executable, "-m", "cuzk_engine.daemon", "--detach", "--started-by", started_by]
+    environment = dict(os.environ)
     if config:
         command += ["--config", str(Path(config).absolute())]
+    elif environment.get("CUZK_CONFIG"):  # the daemon works in another folder
+        environment["CUZK_CONFIG"] = str(configuration.find_file(None, environment))
     if listen:
         command += ["--listen", listen]
     if log_level:
@@ -306,6 +310,7 @@ def _spawn(started_by: str, config: str | Path | None, listen: str, log_level: s
         with open(folder / _OUTPUT_NAME, "wb") as output:
             process = subprocess.Popen(
                 command,
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -332,6 +337,18 @@ def _spawn(started_by: str, config: str | Path | None, listen: str, log_level: s
     if not first.get("ready"):
         raise DaemonError(first.get("error") or f"the engine ended while starting: {_last_line(folder / _OUTPUT_NAME)}")
     return str(first.get("address", ""))
+
+
+def _unread(config: str | Path | None) -> str:
+    """What is to be said of a configuration file that a running engine was not started with."""
+    lock = read_lock()
+    if not config or not lock.held or lock.instance is None:
+        return ""
+    file, started = Path(config).absolute(), lock.instance.config
+    if started and os.path.realpath(started) == os.path.realpath(file):
+        return ""
+    origin = f"with --config {started}" if started else "without --config"
+    return f", started {origin}; {file} was not read: `cuzk daemon restart --config {file}`"
 
 
 def _same_address(listen: str) -> bool:

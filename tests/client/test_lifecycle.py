@@ -147,6 +147,31 @@ def test_a_restart_keeps_the_arguments(tmp_path: Path, configuration: Path) -> N
     assert stop_daemon().state is ProcessState.STOPPED
 
 
+def test_a_configuration_named_by_a_relative_path(configuration: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = configuration.read_text() + '[logging]\nlevel = "error"\n'
+    configuration.with_name("two.toml").write_text(text)
+    monkeypatch.chdir(configuration.parent)
+    monkeypatch.setenv("CUZK_CONFIG", "two.toml")
+    with EngineClient(start_daemon().address) as client:
+        assert next(s.value for s in client.settings() if s.key == "logging.level") == "error"
+
+
+def test_a_configuration_that_a_running_engine_does_not_have_is_named(configuration: Path) -> None:
+    first, second = (configuration.with_name(name) for name in ("one.toml", "two.toml"))
+    for file in (first, second):
+        file.write_text(configuration.read_text())
+    start_daemon()
+    assert start_daemon(config=first).message.endswith(
+        f", started without --config; {first} was not read: `cuzk daemon restart --config {first}`"
+    )
+    restart_daemon(config=first)
+    assert start_daemon(config=second).message.endswith(
+        f", started with --config {first}; {second} was not read: `cuzk daemon restart --config {second}`"
+    )
+    for config in (first, None):
+        assert start_daemon(config=config).message.endswith(")")
+
+
 @pytest.mark.leaves("data/jobs.sqlite-*")
 def test_after_kill_9_the_state_is_told_and_a_start_clears_up() -> None:
     first = start_daemon()
