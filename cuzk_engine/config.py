@@ -109,6 +109,8 @@ class Settings:
         known = list(devices)
         for key, text, device in changes:
             setting = definition(key)
+            if setting.inert:
+                raise SettingError(f"{key} is known but has no effect in this version: a change would do nothing")
             if not setting.live:
                 raise SettingError(f"{key} cannot change while the daemon runs: set it in the file and restart")
             if device and key != WORKERS_KEY:

@@ -165,6 +165,8 @@ def _old(key: str, type_: Type, default: Value, replacement: str) -> Definition:
 
 
 _MANY: Final = 1 << 20
+NO_EFFECT: Final = "No effect in this version."
+"""How the help of an inert setting ends, as clients see it."""
 WORKERS_KEY: Final = "gpus.gpu_workers_per_device"
 PIPELINE_KEYS: Final = ("pipeline.prestage", "pipeline.double_buffer", "pipeline.evaluate", "srs.residency")
 """What a device process takes anew for every partition."""

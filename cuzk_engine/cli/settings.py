@@ -116,7 +116,10 @@ def _key(name: str) -> str:
 
 
 def _row(item: SettingInfo) -> tuple[str, ...]:
-    return _named(item), item.value or '""', item.default or '""', item.source, "live" if item.live else "at start"
+    from cuzk_engine.settings import NO_EFFECT
+
+    changes = "live" if item.live else "no effect" if item.help.endswith(NO_EFFECT) else "at start"
+    return _named(item), item.value or '""', item.default or '""', item.source, changes
 
 
 def _named(item: SettingInfo) -> str:

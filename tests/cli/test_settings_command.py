@@ -65,6 +65,7 @@ def test_all_of_them(settings: Cuzk, client: EngineClient) -> None:
     assert ["pipeline.prestage", "locked", "ahead", "file", "live"] in found
     assert [WORKERS, "on", "cpu", "3", "2", "file", "live"] in found
     assert ["daemon.tls_key", '""', '""', "default", "at", "start"] in found
+    assert ["pipeline.slot_size", "0", "0", "default", "no", "effect"] in found
     document = json.loads(settings("list", "--json").out)["settings"]
     assert [item["key"] for item in document] == [item.key for item in client.settings()]
 
@@ -117,6 +118,7 @@ def test_changing_one_device(settings: Cuzk, client: EngineClient) -> None:
         (("workers=9",), 1, "expected a whole number from 1 to 8"),
         (("pipeline.prestaged=off",), 1, "unknown setting 'pipeline.prestaged'; did you mean 'pipeline.prestage'?"),
         (("daemon.listen=127.0.0.1:1",), 1, "daemon.listen cannot change while the daemon runs"),
+        (("pipeline.slot_size=3",), 1, "pipeline.slot_size is known but has no effect in this version"),
         (("prestage=off", "--device", "cpu"), 1, "pipeline.prestage has no value of its own for one device"),
         (("workers=1", "--device", "cuda:9"), 1, "unknown device 'cuda:9'; known: cpu"),
         (("double_buffer=off", "prestage=early"), 1, "pipeline.prestage"),
