@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cuzk_engine.cli.console import say, say_json
@@ -32,12 +32,16 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
     parser.set_defaults(name=[], changed=False)
     listed = add_action(actions, "list", "list settings")
     listed.add_argument("name", metavar="NAME", nargs="*", help="only these: a setting, or a group of them (pipeline)")
-    listed.add_argument("--changed", action="store_true", help="only what is not at its default")
+    listed.add_argument(
+        "--changed", action="store_true", help="only what is not at its default, or was changed while running"
+    )
     change = add_action(actions, "set", "change settings, all of them or none")
     change.add_argument(
         "change", metavar="NAME=VALUE", nargs="+", help="as in workers=2 prestage=off, or pipeline.prestage=off"
     )
-    change.add_argument("--device", metavar="D", help="for one device only; workers have such a value")
+    change.add_argument(
+        "--device", metavar="D", help="for one device only; workers have such a value, and NAME=default takes it away"
+    )
     return parser
 
 
@@ -47,11 +51,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
+    from cuzk_engine.config import FROM_RUNNING
+
     with connect(args) as client:
         known = client.settings()
     found = _chosen(known, args.name) if args.name else known
     if args.changed:
-        found = [item for item in found if item.device or item.value != item.default]
+        found = [item for item in found if item.device or item.value != item.default or item.source == FROM_RUNNING]
     if args.json:
         say_json({"settings": [asdict(item) for item in found]})
     elif found:
@@ -72,7 +78,9 @@ def _set(args: argparse.Namespace) -> int:
         after = client.apply_settings(changes)
     keys = {change.key for change in changes}
     was = {(item.key, item.device): item.value for item in before}
+    now = {(item.key, item.device): item for item in after}
     made = [item for item in after if item.key in keys and was.get((item.key, item.device)) != item.value]
+    made += [replace(now[key, ""], device=device) for key, device in was if key in keys and (key, device) not in now]
     if args.json:
         say_json({"changed": [asdict(item) for item in made]})
         return 0
@@ -81,6 +89,10 @@ def _set(args: argparse.Namespace) -> int:
         say(f"{_named(item)} = {item.value} (was {old})")
     if not made:
         say("nothing to change: the engine is set so already")
+    for item in after:
+        if item.key in keys and item.device and not args.device:
+            how = f"--device {item.device} changes that, with NAME=default to what the others have"
+            say(f"{_named(item)} stays {item.value}, a value of its own: {how}")
     return 0
 
 

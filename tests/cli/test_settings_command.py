@@ -108,6 +108,26 @@ def test_changing_one_device(settings: Cuzk, client: EngineClient) -> None:
     assert (value_of(client, WORKERS, "cpu"), value_of(client, WORKERS)) == ("1", "2")
 
 
+def test_a_device_with_a_value_of_its_own(settings: Cuzk, client: EngineClient) -> None:
+    how = "--device cpu changes that, with NAME=default to what the others have"
+    result = settings("set", "workers=4")
+    assert result.out.splitlines() == [f"{WORKERS} = 4 (was 2)", f"{WORKERS} on cpu stays 3, a value of its own: {how}"]
+    result = settings("set", "workers=default", "--device", "cpu")
+    assert (result.code, result.out) == (0, f"{WORKERS} on cpu = 4 (was 3)\n")
+    assert [item.device for item in client.settings() if item.key == WORKERS] == [""]
+    assert client.identify().devices[0].workers == 4
+    again = settings("set", "workers=default", "--device", "cpu")
+    assert (again.code, again.out) == (0, "nothing to change: the engine is set so already\n")
+    assert "expected a whole number" in settings("set", "workers=default").error
+    settings("set", "workers=3", "--device", "cpu")
+
+
+def test_a_change_back_to_the_default_is_one(settings: Cuzk, client: EngineClient) -> None:
+    settings("set", "prestage=ahead")
+    listed = settings("list", "pipeline.prestage", "--changed").out.splitlines()
+    assert [row.split()[:3] for row in listed[1:]] == [["pipeline.prestage", "ahead", "ahead"]]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
