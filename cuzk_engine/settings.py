@@ -440,9 +440,12 @@ def definition(key: str) -> Definition:
 def nearest(word: str, known: Iterable[str]) -> str:
     """``; did you mean …?`` where something known is near, else nothing."""
     names = list(known)
-    last = word.rpartition(".")[2]
+    section, _, last = word.rpartition(".")
     close = [name for name in names if "." in name and name.rpartition(".")[2] == last]  # in the wrong section
     close = close or difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    if not close and not section:  # without one
+        lasts = {name.rpartition(".")[2]: name for name in names}
+        close = [lasts[found] for found in difflib.get_close_matches(word, lasts, n=1, cutoff=0.6)]
     return f"; did you mean {close[0]!r}?" if close else ""
 
 

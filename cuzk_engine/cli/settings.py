@@ -103,22 +103,30 @@ def _change(text: str, device: str, known: Iterable[SettingInfo]) -> SettingChan
     if not sign or not name:
         raise UsageError(f'"{text}" is not understood, expected NAME=VALUE, as in workers=2')
     key = _key(name)
-    is_switch = any(item.key == key and item.type == "bool" for item in known)
-    return SettingChange(key, _SWITCHES.get(value, value) if is_switch else value, device)
+    types = {item.key: item.type for item in known}
+    if key not in types:
+        raise _unknown(name, types)
+    return SettingChange(key, _SWITCHES.get(value, value) if types[key] == "bool" else value, device)
 
 
 def _chosen(known: Sequence[SettingInfo], names: Iterable[str]) -> list[SettingInfo]:
     """In the order of the names. Raises CuzkError for one that is none."""
-    from cuzk_engine.settings import nearest
-
     found: list[SettingInfo] = []
     for name in names:
         key = _key(name)
         fitting = [item for item in known if item.key == key or item.key.startswith(f"{key}.")]
         if not fitting:
-            raise CuzkError(f"unknown setting {name!r}{nearest(name, [item.key for item in known])}")
+            keys = [item.key for item in known]
+            raise _unknown(name, [*keys, *(key.partition(".")[0] for key in keys)])
         found += [item for item in fitting if item not in found]
     return found
+
+
+def _unknown(name: str, known: Iterable[str]) -> CuzkError:
+    from cuzk_engine.bench.variations import SHORT_NAMES
+    from cuzk_engine.settings import nearest
+
+    return CuzkError(f"unknown setting {name!r}{nearest(name, [*SHORT_NAMES, *known])}")
 
 
 def _key(name: str) -> str:

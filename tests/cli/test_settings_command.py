@@ -80,6 +80,8 @@ def test_some_of_them(settings: Cuzk) -> None:
     assert "pipeline.prestage" in keys("--changed")
     assert keys("--changed", "jobs") == []
     assert settings("list", "--changed", "jobs").out == "all settings are at their defaults\n"
+    for name, meant in (("prestag", "prestage"), ("pipelin", "pipeline"), ("keep_finish", "jobs.keep_finished")):
+        assert settings("list", name).error == f"unknown setting {name!r}; did you mean {meant!r}?"
     wrong = settings("list", "pipeline.prestaging")
     assert (wrong.code, wrong.out) == (1, "")
     assert wrong.error == "unknown setting 'pipeline.prestaging'; did you mean 'pipeline.prestage'?"
@@ -137,6 +139,9 @@ def test_a_change_back_to_the_default_is_one(settings: Cuzk, client: EngineClien
         (("prestage=early",), 1, 'expected one of "off", "locked", "ahead"'),
         (("workers=9",), 1, "expected a whole number from 1 to 8"),
         (("pipeline.prestaged=off",), 1, "unknown setting 'pipeline.prestaged'; did you mean 'pipeline.prestage'?"),
+        (("wrkers=2",), 1, "unknown setting 'wrkers'; did you mean 'workers'?"),
+        (("agin=2m",), 1, "unknown setting 'agin'; did you mean 'scheduler.aging'?"),
+        (("aging=2m",), 1, "unknown setting 'aging'; did you mean 'scheduler.aging'?"),
         (("daemon.listen=127.0.0.1:1",), 1, "daemon.listen cannot change while the daemon runs"),
         (("pipeline.slot_size=3",), 1, "pipeline.slot_size is known but has no effect in this version"),
         (("prestage=off", "--device", "cpu"), 1, "pipeline.prestage has no value of its own for one device"),
