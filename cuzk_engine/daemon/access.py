@@ -90,9 +90,11 @@ def _check_pair(certificate: str, key: str) -> None:
     """gRPC says of files that are no certificate and its key only that the address cannot be listened on."""
     if not is_certificate(_read("daemon.tls_cert", certificate)):
         raise SettingError(f"daemon.tls_cert {certificate}: expected a certificate in PEM form, it holds none")
-    files = [os.path.expanduser(path) for path in (certificate, key)]
+    first, second = (os.path.expanduser(path) for path in (certificate, key))
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*files, password=b"")  # else it would ask the terminal
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+            first, second, password=b""
+        )  # else it would ask the terminal
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             raise SettingError(f"daemon.tls_key {key}: is not the key of daemon.tls_cert {certificate}") from error
