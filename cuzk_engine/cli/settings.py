@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cuzk_engine.cli.console import say, say_json
-from cuzk_engine.cli.engine import add_action, add_actions, check_options, connect
+from cuzk_engine.cli.engine import add_action, add_actions, check_options, connect, with_list
 from cuzk_engine.errors import CuzkError, UsageError
 
 if TYPE_CHECKING:
@@ -43,6 +43,10 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
         "--device", metavar="D", help="for one device only; workers have such a value, and NAME=default takes it away"
     )
     return parser
+
+
+def completed(arguments: list[str]) -> list[str]:
+    return with_list(arguments, ("list", "set"), takes_names=True)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -100,7 +100,7 @@ def test_the_table_tells_what_runs_and_what_waits(jobs: Cuzk, client: EngineClie
     for job in runs:
         until(client, client.job(job), "running")
     wait_for(lambda: all(client.job(job).progress == 0.5 for job in runs))
-    listed = jobs("list", "--state", "active")
+    listed = jobs("--state", "active")  # the action may be left out
     assert (listed.code, listed.err) == (0, "")
     header, *rows = listed.out.splitlines()
     assert header.split() == ["id", "circuit", "state", "done", "device", "submitted", "waited", "took", "label"]
@@ -270,6 +270,7 @@ def test_an_interruption_leaves_all_files_of_a_proof(
         (("submit", "k.zkey", "w.wtns", "--priority", "highest"), 2, "argument --priority: invalid choice: 'highest'"),
         (("list", "--limit", "0"), 2, '"0": expected a number from 1 to 1000000'),
         (("lists",), 2, "argument ACTION: invalid choice: 'lists'"),
+        (("submit", "k.zkey", "w.wtns", "--circuit"), 2, "arguments: --circuit (see cuzk jobs submit --help)"),
         (("list", "--cert", "c"), 2, "--cert and --token go together"),
     ],
 )

@@ -76,6 +76,11 @@ def test_some_of_them(settings: Cuzk) -> None:
 
     assert keys("workers") == [WORKERS, WORKERS]
     assert keys("residency", "pipeline.prestage") == ["srs.residency", "pipeline.prestage"]
+    for arguments in (("pipeline.prestage",), ("--changed", "pipeline.prestage"), ("pipeline.prestage", "--changed")):
+        assert "pipeline.prestage  locked" in settings(*arguments).out
+    assert settings("--changed", "jobs").out == "all settings are at their defaults\n"
+    assert "did you mean 'workers'" in settings("wrkers").error
+    assert settings("list", "--chnged").error == "unrecognized arguments: --chnged (see cuzk settings list --help)"
     assert set(keys("jobs")) == {"jobs.retention", "jobs.keep_finished"}
     assert "pipeline.prestage" in keys("--changed")
     assert keys("--changed", "jobs") == []
