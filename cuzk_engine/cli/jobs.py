@@ -175,6 +175,10 @@ def _fetch(client: EngineClient, args: argparse.Namespace) -> int:
     from cuzk_engine.formats.atomic import write_all_atomically
 
     job = find(client, args.id)
+    if not job.state.ended:
+        raise CuzkError(
+            f"job {job.id} has no proof yet: it is {job.state}; wait for it with `cuzk jobs watch {args.id}`"
+        )
     pairs = [(args.proof, args.public)]
     if job.partitions > 1:
         numbers = range(1, job.partitions + 1)

@@ -113,6 +113,9 @@ def test_the_table_tells_what_runs_and_what_waits(jobs: Cuzk, client: EngineClie
     shown = jobs("show", waits).out.splitlines()
     assert shown[0] == f"job {waits}"
     assert "  state        queued, number 1" in shown
+    for job, state in ((runs[0], "running"), (waits, "queued")):
+        told = f"job {job} has no proof yet: it is {state}; wait for it with `cuzk jobs watch {job[:8]}`"
+        assert jobs("fetch", job[:8], "p.json", "s.json").error == told
     cancelled = jobs("cancel", *runs, waits)
     assert (cancelled.code, cancelled.err) == (0, "")
     assert f"{waits}: cancelled" in cancelled.out.splitlines()
