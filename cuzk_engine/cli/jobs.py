@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cuzk_engine.cli.console import ProgressLine, say, say_json
-from cuzk_engine.cli.engine import add_action, add_actions, check_options, connect
+from cuzk_engine.cli.engine import add_action, add_actions, check_options, connect, with_list
 from cuzk_engine.errors import CuzkError, DaemonError, UsageError
 
 if TYPE_CHECKING:
@@ -71,6 +71,10 @@ def _add_submit(actions: Any) -> None:
         help="send the witness itself, where the engine is elsewhere or may not read the file",
     )
     submit.add_argument("--watch", action="store_true", help="wait for its end, as cuzk jobs watch does")
+
+
+def completed(arguments: list[str]) -> list[str]:
+    return with_list(arguments, ("list", "submit", "show", "watch", "cancel", "fetch"), takes_names=False)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -177,6 +181,10 @@ def _fetch(client: EngineClient, args: argparse.Namespace) -> int:
     from cuzk_engine.formats.atomic import write_all_atomically
 
     job = find(client, args.id)
+    if not job.state.ended:
+        raise CuzkError(
+            f"job {job.id} has no proof yet: it is {job.state}; wait for it with `cuzk jobs watch {args.id}`"
+        )
     pairs = [(args.proof, args.public)]
     if job.partitions > 1:
         numbers = range(1, job.partitions + 1)

@@ -101,7 +101,7 @@ def test_the_table_tells_what_runs_and_what_waits(jobs: Cuzk, client: EngineClie
     for job in runs:
         until(client, client.job(job), "running")
     wait_for(lambda: all(client.job(job).progress == 0.5 for job in runs))
-    listed = jobs("list", "--state", "active")
+    listed = jobs("--state", "active")  # the action may be left out
     assert (listed.code, listed.err) == (0, "")
     header, *rows = listed.out.splitlines()
     assert header.split() == ["id", "circuit", "state", "done", "device", "submitted", "waited", "took", "label"]
@@ -114,6 +114,9 @@ def test_the_table_tells_what_runs_and_what_waits(jobs: Cuzk, client: EngineClie
     shown = jobs("show", waits).out.splitlines()
     assert shown[0] == f"job {waits}"
     assert "  state        queued, number 1" in shown
+    for job, state in ((runs[0], "running"), (waits, "queued")):
+        told = f"job {job} has no proof yet: it is {state}; wait for it with `cuzk jobs watch {job[:8]}`"
+        assert jobs("fetch", job[:8], "p.json", "s.json").error == told
     cancelled = jobs("cancel", *runs, waits)
     assert (cancelled.code, cancelled.err) == (0, "")
     assert f"{waits}: cancelled" in cancelled.out.splitlines()
@@ -273,6 +276,7 @@ def test_an_interruption_leaves_all_files_of_a_proof(
         (("list", "--limit", "1001"), 2, '"1001": expected a number from 1 to 1000'),
         (("list", "--limit", "00000000199"), 2, "expected a number from 1 to 1000"),
         (("lists",), 2, "argument ACTION: invalid choice: 'lists'"),
+        (("submit", "k.zkey", "w.wtns", "--circuit"), 2, "arguments: --circuit (see cuzk jobs submit --help)"),
         (("list", "--cert", "c"), 2, "--cert and --token go together"),
     ],
 )
