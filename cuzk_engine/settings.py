@@ -373,7 +373,11 @@ TABLE: Final[tuple[Definition, ...]] = (
         live=True,
     ),
     Definition(
-        "srs.param_cache", Type.STRING, "/data/zk/params", "Parameter folder", "Where Filecoin's .params files lie."
+        "srs.param_cache",
+        Type.STRING,
+        "/data/zk/params",
+        "Parameter folder",
+        "Where Filecoin's .params files lie; the engine takes jobs with zkey files only, `cuzk prove` takes both.",
     ),
     _enum(
         "srs.residency",

@@ -80,6 +80,7 @@ def _set(args: argparse.Namespace) -> int:
         before = client.settings()
         changes = [_change(text, args.device or "", before) for text in args.change]
         after = client.apply_settings(changes)
+        devices = client.identify().devices
     keys = {change.key for change in changes}
     was = {(item.key, item.device): item.value for item in before}
     now = {(item.key, item.device): item for item in after}
@@ -90,7 +91,9 @@ def _set(args: argparse.Namespace) -> int:
         return 0
     for item in made:
         old = was.get((item.key, item.device)) or was[item.key, ""]  # a device that had no value of its own
-        say(f"{_named(item)} = {item.value} (was {old})")
+        inert = [device.id for device in devices if item.key in device.inert_settings]
+        where = f"; makes no difference on {', '.join(inert)}" if inert else ""
+        say(f"{_named(item)} = {item.value} (was {old}){where}")
     if not made:
         say("nothing to change: the engine is set so already")
     for item in after:

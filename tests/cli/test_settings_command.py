@@ -109,6 +109,15 @@ def test_changing(settings: Cuzk, client: EngineClient) -> None:
     ]
 
 
+def test_a_change_that_makes_no_difference_on_a_device_says_so(cuzk: Cuzk, cuzk_home: Path) -> None:
+    with running(cuzk_home, fake=False) as daemon:
+        result = cuzk("settings", "set", "double_buffer=off", "prestage=off", "--daemon", daemon.address)
+    assert result.out.splitlines() == [
+        "pipeline.prestage = off (was ahead)",
+        "pipeline.double_buffer = false (was true); makes no difference on cpu",
+    ]
+
+
 def test_changing_one_device(settings: Cuzk, client: EngineClient) -> None:
     result = settings("set", "workers=1", "--device", "cpu")
     assert result.out == f"{WORKERS} on cpu = 1 (was 3)\n"

@@ -48,6 +48,18 @@ class TestWords:
         text, tone = model.sentence(memory_plan(peak=9 * GIB, free=6 * GIB))
         assert (text, tone) == ("cannot run: one partition needs 9.00 GiB, the device has 8.00 GiB", Tone.BAD)
 
+    def test_the_machine_s_memory_is_too_small(self) -> None:
+        plan = memory_plan(peak=2 * GIB, workers=2, free=6 * GIB)
+        choices = tuple(replace(choice, fits=False, all_fit=False) for choice in plan.choices)
+        plan = replace(plan, fits=False, choices=choices, chosen=-1, host_peak=2 * GIB, host_capacity=GIB // 2)
+        text, tone = model.sentence(plan)
+        assert text == (
+            "cannot run: one partition needs 1.00 GiB of the machine's memory, the engine has 512.0 MiB: "
+            "raise memory.total_budget"
+        )
+        assert tone is Tone.BAD
+        assert {way[3] for way in model.ways(plan)} == {"the machine's memory is short"}
+
     def test_without_choices(self) -> None:
         """An engine that only says the peak."""
         plan = MemoryPlanInfo("cpu", 8 * GIB, 2 * GIB, True, {"msm": 2 * GIB}, free=6 * GIB)

@@ -17,7 +17,7 @@ from cuzk_engine.proto import engine_v1_pb2 as pb
 from cuzk_engine.recording.contents import Contents
 from cuzk_engine.recording.writer import RecordingWriter
 from cuzk_engine.telemetry.columns import encode_events
-from cuzk_gui.main import _parser
+from cuzk_gui.main import _parser, main
 from cuzk_gui.models.findings import RECORDED
 from cuzk_gui.models.loads import load, shown_stretch
 from cuzk_gui.recording import RecordingFeed, open_recording
@@ -35,6 +35,19 @@ def show(window: MainWindow, recording: FakeRecording, qtbot: QtBot) -> None:
     window.recordings.open("/runs/h200.cuzk")
     qtbot.waitUntil(lambda: window.recording is not None and window.recording.feed.done, timeout=WAIT_MS)
     window.tick()
+
+
+def test_what_is_no_recording_is_said_before_a_window_opens(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cuzk_gui.main._window", lambda arguments: pytest.fail("a window was opened"))
+    (other := tmp_path / "notes.cuzk").write_text("no recording")
+    for path, words in ((tmp_path / "nope.cuzkrec", "no such file"), (other, "recording")):
+        assert main([str(path)]) == 1
+        error = capsys.readouterr().err
+        assert error.startswith(f"cuzk: error: {path}: ")
+        assert words in error
+        assert error.count("\n") == 1
 
 
 class TestShown:
