@@ -63,7 +63,10 @@ def test_record_looks_where_the_engine_would_run(cuzk: Cuzk, cuzk_home: Path, tm
     [
         (("--daemon", "127.0.0.1:1", "--cert", "c"), "--cert and --token go together: an engine elsewhere asks for"),
         (("--cert", "c", "--token", "t"), "--cert: is for the engine at an address; name it with --daemon"),
-        (("--daemon", "127.0.0.1:1", "--cert", "/no", "--token", "t"), "the engine's certificate or token file cannot"),
+        (
+            ("--daemon", "127.0.0.1:1", "--cert", "/no", "--token", "t"),
+            "the engine's certificate or token file cannot be read: /no: no such file or directory",
+        ),
     ],
 )
 def test_certificate_and_token(
