@@ -174,7 +174,7 @@ def _title(args: argparse.Namespace) -> str:
 
 def _subtitle(facts: dict[str, Any], load: Load) -> str:
     where = f"{facts['device']} ({facts['device_name']}), {facts['where']}"
-    return f"{load.count} proofs a variation, {load.concurrency} at once, on {where}"
+    return f"{load.count} proof{'s' if load.count > 1 else ''} a variation, {load.concurrency} at once, on {where}"
 
 
 def _explained(load: Load, notes: list[str]) -> list[str]:

@@ -79,8 +79,13 @@ def _secure(target: Address, certificate: Path | None, token: Path | None) -> En
             certificate=certificate.read_bytes() if certificate else None,
             token=token.read_text(encoding="utf-8").strip() if token else None,
         )
-    except (OSError, UnicodeDecodeError) as error:
-        raise DaemonError(f"the engine's certificate or token file cannot be read: {error}") from error
+    except OSError as error:
+        where, words = error.filename or certificate or token, (error.strerror or str(error)).lower()
+        raise DaemonError(f"the engine's certificate or token file cannot be read: {where}: {words}") from error
+    except UnicodeDecodeError as error:
+        raise DaemonError(
+            f"the engine's certificate or token file cannot be read: {token}: it holds no text"
+        ) from error
 
 
 def _is_same(target: Address, own: Address) -> bool:

@@ -151,7 +151,7 @@ def test_a_failed_job_is_told_with_its_reason(jobs: Cuzk, witnesses: Witnesses, 
     assert f"  error        {reason}" in jobs("show", job).out.splitlines()
     fetched = jobs("fetch", job, tmp_path / "p.json", tmp_path / "s.json")
     assert fetched.code == 1
-    assert fetched.error == f"job {job} has no proof: it is failed: {reason}"
+    assert fetched.error == f"job {job} has no proof: it failed: {reason}"
     assert not (tmp_path / "p.json").exists()
 
 
