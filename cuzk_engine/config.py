@@ -9,7 +9,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +19,9 @@ from cuzk_engine.settings import TABLE, WORKERS_KEY, Value, definition, nearest,
 
 REFERENCE_PATH: Final = Path("/data/zk/cuzk.toml")
 DEVICES_TABLE: Final = "devices"
+
+COMMON: Final = "default"
+"""The text of a device's own value that drops it."""
 
 FROM_DEFAULT: Final = "default"
 FROM_FILE: Final = "file"
@@ -103,19 +106,24 @@ class Settings:
     def apply(self, changes: Iterable[tuple[str, str, str]], devices: Iterable[str]) -> list[Change]:
         """Changes (key, text, device) while running, all or none; returns those that made a difference.
 
-        Raises SettingError naming the setting and what it may be.
+        COMMON, for a device, takes its own value away. Raises SettingError naming the setting and what it may be.
         """
         checked: list[Change] = []
+        dropped: list[Change] = []
         known = list(devices)
         for key, text, device in changes:
             setting = definition(key)
+            if setting.inert:
+                raise SettingError(f"{key} is known but has no effect in this version: a change would do nothing")
             if not setting.live:
                 raise SettingError(f"{key} cannot change while the daemon runs: set it in the file and restart")
             if device and key != WORKERS_KEY:
                 raise SettingError(f"{key} has no value of its own for one device; only {WORKERS_KEY} has")
             if device and device not in known:
                 raise SettingError(f"{key}: unknown device {device!r}; known: {', '.join(known) or 'none'}")
-            checked.append(Change(key, setting.parse(text), device))
+            is_drop = bool(device) and text == COMMON
+            change = Change(key, self.values[key] if is_drop else setting.parse(text), device)
+            (dropped if is_drop else checked).append(change)
         made: list[Change] = []
         for change in checked:
             if change.device:
@@ -130,6 +138,11 @@ class Settings:
                     made.append(change)
                 self.values[change.key] = change.value
                 self.sources[change.key] = FROM_RUNNING
+        for change in dropped:
+            common = self.number(WORKERS_KEY)
+            self.device_sources.pop(change.device, None)
+            if self.device_workers.pop(change.device, common) != common:
+                made.append(replace(change, value=common))
         return made
 
     def rename_devices(self, names: Mapping[str, str]) -> None:

@@ -25,6 +25,10 @@ def _shown(message: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in " ".join(message.split()))
 
 
+def _whose(device: str) -> str:
+    return "host memory" if device == "host" else f"device {device}"
+
+
 def _sizes(*sizes: int) -> list[str]:
     """As people read them; to the byte where different ones would look alike."""
     shown = [format_size(size) for size in sizes]
@@ -72,7 +76,7 @@ class OutOfDeviceMemoryError(CuzkError):
         self.requested, self.free, self.capacity = requested, free, capacity
         asked, left, whole = _sizes(requested, free, capacity)
         super().__init__(
-            f"device {device}: out of memory: {asked} for {purpose} were asked for, {left} of {whole} are free"
+            f"{_whose(device)}: out of memory: {asked} for {purpose} were asked for, {left} of {whole} are free"
         )
 
 
@@ -82,8 +86,9 @@ class MemoryPlanError(OutOfDeviceMemoryError):
     def __init__(self, device: str, needed: int, available: int, capacity: int, advice: str = "") -> None:
         super().__init__(device, "partition", needed, available, capacity)
         need, room, whole = _sizes(needed, available, capacity)
-        found = f"the device has {whole}" if available == capacity else f"{room} of {whole} are available"
-        message = f"device {device}: not enough memory: the proof needs {need}, {found}"
+        holder = "its budget is" if device == "host" else "the device has"
+        found = f"{holder} {whole}" if available == capacity else f"{room} of {whole} are available"
+        message = f"{_whose(device)}: not enough memory: the proof needs {need}, {found}"
         self.args = (f"{message}; {advice}" if advice else message,)
 
 

@@ -37,7 +37,8 @@ class OpenedDevice:
         if not threads and options.processes > 1:
             threads = max(1, native.library().threads() // options.processes)
         budget = host_budget(options.budget, options.margin, options.processes)
-        host = HostMemory(budget.nbytes, sink, device=name, threads=threads)
+        fixed = budget.source == "memory.total_budget"
+        host = HostMemory(budget.nbytes, sink, device=name, threads=threads, fixed=fixed)
         try:
             return cls(open_device(name, sink, options.arena, threads, host, compiling), host, threads)
         except BaseException:

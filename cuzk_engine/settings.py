@@ -165,6 +165,8 @@ def _old(key: str, type_: Type, default: Value, replacement: str) -> Definition:
 
 
 _MANY: Final = 1 << 20
+NO_EFFECT: Final = "No effect in this version."
+"""How the help of an inert setting ends, as clients see it."""
 WORKERS_KEY: Final = "gpus.gpu_workers_per_device"
 PIPELINE_KEYS: Final = ("pipeline.prestage", "pipeline.double_buffer", "pipeline.evaluate", "srs.residency")
 """What a device process takes anew for every partition."""
@@ -371,7 +373,11 @@ TABLE: Final[tuple[Definition, ...]] = (
         live=True,
     ),
     Definition(
-        "srs.param_cache", Type.STRING, "/data/zk/params", "Parameter folder", "Where Filecoin's .params files lie."
+        "srs.param_cache",
+        Type.STRING,
+        "/data/zk/params",
+        "Parameter folder",
+        "Where Filecoin's .params files lie; the engine takes jobs with zkey files only, `cuzk prove` takes both.",
     ),
     _enum(
         "srs.residency",
@@ -438,9 +444,12 @@ def definition(key: str) -> Definition:
 def nearest(word: str, known: Iterable[str]) -> str:
     """``; did you mean …?`` where something known is near, else nothing."""
     names = list(known)
-    last = word.rpartition(".")[2]
+    section, _, last = word.rpartition(".")
     close = [name for name in names if "." in name and name.rpartition(".")[2] == last]  # in the wrong section
     close = close or difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    if not close and not section:  # without one
+        lasts = {name.rpartition(".")[2]: name for name in names}
+        close = [lasts[found] for found in difflib.get_close_matches(word, lasts, n=1, cutoff=0.6)]
     return f"; did you mean {close[0]!r}?" if close else ""
 
 

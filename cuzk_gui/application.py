@@ -40,9 +40,18 @@ class Application(QObject):
         return opened
 
     def show_at(self, access: Access) -> MainWindow:
-        """Opens the window of the engine at an address, which is remembered."""
-        self._preferences.remember_engine(access)
-        return self.show(RemoteEngine(access))
+        """Opens the window of the engine at an address, which is remembered once it answers: files that do not fit must
+        not take the place of those that did."""
+        opened = self.show(RemoteEngine(access))
+        control = opened.controller
+
+        def look() -> None:
+            if control.engine.identity is not None:
+                control.engine_changed.disconnect(look)
+                self._preferences.remember_engine(access)
+
+        control.engine_changed.connect(look)
+        return opened
 
     def request_quit(self) -> None:
         if self.window is not None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
 from PySide6.QtCore import QTimer
@@ -63,15 +65,42 @@ class _Outcome:
     error: str = ""
 
 
+class _Interruption:
+    """SIGINT and SIGTERM while the demo runs: ``end`` ends it in Qt's loop, before and after that they are only noted,
+    so that an engine of its own is never left behind. ``came``: the signal's number, 0 for none."""
+
+    def __init__(self) -> None:
+        self.came = 0
+        self.end: Callable[[], None] | None = None
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.came = number
+        if self.end is not None:
+            self.end()
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[_Interruption]:
+    interruption = _Interruption()
+    before = {number: signal.signal(number, interruption) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield interruption
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def prove_demo(folder: Path) -> int:
     """Proves the demo circuit with the engine that runs, else with one of its own that it stops again; leaves
-    proof.json,
-    public.json and window.png in ``folder``. Returns the exit code."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        outcome = _run(folder)
-    except (CuzkError, OSError) as error:
-        outcome = _Outcome(error=str(error))
+    proof.json, public.json and window.png in ``folder``. Returns the exit code."""
+    with _interruptible() as interruption:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            outcome = _run(folder, interruption)
+        except (CuzkError, OSError) as error:
+            outcome = _Outcome(error=str(error))
+    if interruption.came:
+        return 128 + interruption.came
     if outcome.error:
         print(f"cuzk: error: {outcome.error}", file=sys.stderr)
         return 1
@@ -81,22 +110,22 @@ def prove_demo(folder: Path) -> int:
     return 0
 
 
-def _run(folder: Path) -> _Outcome:
+def _run(folder: Path, interruption: _Interruption) -> _Outcome:
     running = daemon_status()
     if running.state is ProcessState.READY:
-        return _with_engine(LocalEngine(), folder)
+        return _with_engine(LocalEngine(), folder, interruption)
     with own_home():
         address = f"127.0.0.1:{free_port()}"
         engine = OwnEngine(address)
         print(f"cuzk: starting an engine at {address}", flush=True)
         engine.start()
         try:
-            return _with_engine(engine, folder)
+            return _with_engine(engine, folder, interruption)
         finally:
             print(f"cuzk: {engine.stop().message}", flush=True)
 
 
-def _with_engine(engine: LocalEngine, folder: Path) -> _Outcome:
+def _with_engine(engine: LocalEngine, folder: Path, interruption: _Interruption) -> _Outcome:
     app = QApplication.instance()
     app = app if isinstance(app, QApplication) else QApplication(["cuzk"])
     outcome = _Outcome()
@@ -162,7 +191,11 @@ def _with_engine(engine: LocalEngine, folder: Path) -> _Outcome:
     deadline.setSingleShot(True)
     deadline.timeout.connect(lambda: end(f"the demo proof did not end within {_TIMEOUT_S:.0f} s"))
     deadline.start(round(_TIMEOUT_S * 1000))
+    interruption.end = lambda: QTimer.singleShot(0, end)  # in the loop, which may be about to begin
+    if interruption.came:
+        interruption.end()
     app.exec()
+    interruption.end = None
     with contextlib.suppress(OSError):
         (folder / ".window.ini").unlink()
     return outcome

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -38,6 +39,9 @@ def save_proof(folder: Path, proof: ProofResult) -> tuple[Path, ...]:
     pairs = proof.partitions if len(proof.partitions) > 1 else ((proof.proof_json, proof.public_json),)
     targets = tuple(folder / name for name in names(len(pairs)))
     texts = [text for pair in pairs for text in pair]
+    for target in targets:
+        if target.is_dir():  # it could not be replaced, when others were already
+            raise IsADirectoryError(errno.EISDIR, "cannot be written: is a folder", str(target))
     made: list[Path] = []
     try:
         for target, text in zip(targets, texts, strict=True):

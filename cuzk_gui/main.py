@@ -43,6 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if problem:
         print(f"cuzk: error: {problem}", file=sys.stderr)
         return 1
+    unreadable = "" if arguments.recording is None else _unreadable(arguments.recording)
+    if unreadable:
+        print(f"cuzk: error: {unreadable}", file=sys.stderr)
+        return 1
     try:
         return _window(arguments)
     except ImportError as error:
@@ -74,6 +78,18 @@ def _wrong_usage(arguments: argparse.Namespace) -> str:
         return "--cert: is for the engine at an address; name it with --daemon"
     if arguments.daemon is not None and (arguments.start or arguments.demo is not None):
         return "--daemon: an engine at an address is started where it is; --start and --demo are for this machine's own"
+    return ""
+
+
+def _unreadable(recording: str) -> str:
+    """Why a file cannot be opened as a recording, in one line; "" for one that can."""
+    from cuzk_engine.client import CuzkError
+    from cuzk_engine.client.recording import Recording
+
+    try:
+        Recording.open(recording).close()
+    except CuzkError as error:
+        return str(error)
     return ""
 
 

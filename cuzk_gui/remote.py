@@ -12,7 +12,6 @@ from typing import Final
 from cuzk_engine.client import CuzkError, DaemonStatus, EngineClient, EngineIdentity, ProcessState
 from cuzk_engine.client.address import parse_address
 from cuzk_engine.client.connecting import connect
-from cuzk_engine.client.tls import is_spoken
 
 SHORTEST_TOKEN: Final = 16  # characters
 _MOST_BYTES: Final = 1 << 20
@@ -143,7 +142,7 @@ class RemoteEngine:
             return f"no engine answers at {address}: start it{there} (`cuzk daemon start`), or correct the address"
         if "asks for TLS" in text:
             return f"the engine at {address} asks for TLS and a token: choose its certificate and token file"
-        if "TLS handshake" in text and not is_spoken(address.dialled):
+        if "does not speak TLS" in text:
             return f"what answers at {address} does not speak TLS: correct the address, or leave both files empty"
         if "TLS handshake" in text:
             return (

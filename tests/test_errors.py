@@ -30,6 +30,9 @@ def test_memory_is_told_in_sizes_that_people_read() -> None:
     assert str(MemoryPlanError("cpu", 11_060_352, 8 << 20, 8 << 20, "raise it")) == (
         "device cpu: not enough memory: the proof needs 10.5 MiB, the device has 8 MiB; raise it"
     )
+    assert str(MemoryPlanError("host", 11_060_352, 8 << 20, 8 << 20)) == (
+        "host memory: not enough memory: the proof needs 10.5 MiB, its budget is 8 MiB"
+    )
     assert str(MemoryPlanError("cpu", (8 << 20) + 1, 8 << 20, 8 << 20)) == (  # to the byte where it matters
         "device cpu: not enough memory: the proof needs 8,388,609 bytes, the device has 8,388,608 bytes"
     )

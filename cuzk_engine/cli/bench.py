@@ -69,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
     from cuzk_engine.errors import CuzkError
 
     check_options(args)
+    configured.check_option(args)
     variations = parse_variations(args.vary)
     warm_up = args.concurrency if args.warm_up is None else args.warm_up
     load = Load(args.count, min(args.concurrency, args.count), warm_up)
@@ -173,7 +174,7 @@ def _title(args: argparse.Namespace) -> str:
 
 def _subtitle(facts: dict[str, Any], load: Load) -> str:
     where = f"{facts['device']} ({facts['device_name']}), {facts['where']}"
-    return f"{load.count} proofs a variation, {load.concurrency} at once, on {where}"
+    return f"{load.count} proof{'s' if load.count > 1 else ''} a variation, {load.concurrency} at once, on {where}"
 
 
 def _explained(load: Load, notes: list[str]) -> list[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from cuzk_engine.errors import UsageError
+
 if TYPE_CHECKING:
     from cuzk_engine.config import Settings
     from cuzk_engine.devices.base import DeviceInfo
@@ -15,6 +17,12 @@ if TYPE_CHECKING:
 
 def add_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", default="", help="configuration file")
+
+
+def check_option(args: argparse.Namespace) -> None:
+    """Raises UsageError where an engine proves: it has its own."""
+    if args.config and args.daemon is not None:
+        raise UsageError("--config: is for proofs in this process; an engine (--daemon) has its own configuration")
 
 
 def load(args: argparse.Namespace) -> Settings:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cuzk_engine.cli.console import say, say_json
@@ -60,6 +60,7 @@ def run(args: argparse.Namespace) -> int:
     match args.action:
         case "start":
             status = lifecycle.start_daemon(config=config, listen=args.listen, log_level=args.log_level)
+            status = replace(status, message=status.message + _whose(status))
         case "stop":
             status = lifecycle.stop_daemon(config=config, address=args.listen, drain_timeout=args.drain_timeout)
         case "restart":
@@ -73,6 +74,20 @@ def run(args: argparse.Namespace) -> int:
     else:
         say(status.message)
     return _STATUS_CODES.get(status.state, _OTHER_STATE) if args.action == "status" else 0
+
+
+def _whose(status: DaemonStatus) -> str:
+    """What is to be said of an engine that runs there and was started from other folders: here, only its address leads
+    to it."""
+    from cuzk_engine import paths
+    from cuzk_engine.client.instance import read_lock
+
+    lock = read_lock()
+    if lock.held and (lock.instance is None or lock.instance.pid == status.pid):
+        return ""
+    return (
+        f"; it is another one than that of {paths.runtime_dir()} (CUZK_HOME), which has to have an address of its own"
+    )
 
 
 def status_document(status: DaemonStatus) -> dict[str, Any]:

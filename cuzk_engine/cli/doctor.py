@@ -74,7 +74,7 @@ def examine(config: str) -> tuple[list[Check], list[CardState]]:
             ("python", machine.python),
             ("native library", machine.native_library),
             ("processor", machine.processor),
-            ("memory", lambda: machine.memory(settings.text("cpu.arena"))),
+            ("memory", lambda: machine.memory(settings.text("cpu.arena"), budget=settings.text("memory.total_budget"))),
             ("memory lock limit", lambda: machine.locked_memory(cards.present)),
             ("surroundings", machine.surroundings),
             ("nvidia driver", lambda: gpu.driver(cards)),

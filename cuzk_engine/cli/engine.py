@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,12 @@ def add_actions(parser: argparse.ArgumentParser) -> Any:
     add_options(parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser.add_subparsers(metavar="ACTION", dest="action")
+
+
+def with_list(arguments: list[str], actions: Collection[str], *, takes_names: bool) -> list[str]:
+    """What follows a command's name, with the action "list" where none is named."""
+    is_other = not arguments or {"-h", "--help", *actions} & set(arguments)
+    return arguments if is_other or not (takes_names or arguments[0].startswith("-")) else ["list", *arguments]
 
 
 def add_action(actions: Any, name: str, text: str) -> argparse.ArgumentParser:

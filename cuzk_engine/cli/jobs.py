@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cuzk_engine.cli.console import ProgressLine, say, say_json
-from cuzk_engine.cli.engine import add_action, add_actions, check_options, connect
+from cuzk_engine.cli.engine import add_action, add_actions, check_options, connect, with_list
 from cuzk_engine.errors import CuzkError, DaemonError, UsageError
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[Any]
 
 _SHOWN: Final = 20
+_MOST: Final = 1000  # that an engine lists
 _STATES: Final = ("active", "queued", "running", "completed", "failed", "cancelled")
 _PRIORITIES: Final = ("low", "normal", "high", "critical")
 _LEAST_OF_ID: Final = 4
@@ -72,6 +73,10 @@ def _add_submit(actions: Any) -> None:
     submit.add_argument("--watch", action="store_true", help="wait for its end, as cuzk jobs watch does")
 
 
+def completed(arguments: list[str]) -> list[str]:
+    return with_list(arguments, ("list", "submit", "show", "watch", "cancel", "fetch"), takes_names=False)
+
+
 def run(args: argparse.Namespace) -> int:
     from cuzk_engine.cli.signals import terminable
 
@@ -94,7 +99,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _list(client: EngineClient, args: argparse.Namespace) -> int:
     wanted = ("queued", "running") if args.state == "active" else (args.state,)
-    jobs = [job for job in client.jobs() if args.state is None or job.state in wanted]
+    known = client.jobs()
+    jobs = [job for job in known if args.state is None or job.state in wanted]
     limit = args.limit or (len(jobs) if args.json else _SHOWN)
     shown = jobs[:limit]
     if args.json:
@@ -102,8 +108,12 @@ def _list(client: EngineClient, args: argparse.Namespace) -> int:
         return 0
     from cuzk_engine.cli.job_text import table
 
-    more = f"{len(jobs) - limit:,} older ones are not shown: --limit" if len(jobs) > limit else ""
-    say("\n".join([*table(shown), *([more] if more else [])]) if shown else "no jobs")
+    text = table(shown) if shown else ["no jobs"]
+    if len(jobs) > limit:
+        text.append(f"{len(jobs) - limit:,} older ones are not shown: --limit")
+    if len(known) >= _MOST:
+        text.append(f"of older ones than the newest {_MOST:,} the engine tells by their ids only")
+    say("\n".join(text))
     return 0
 
 
@@ -171,6 +181,10 @@ def _fetch(client: EngineClient, args: argparse.Namespace) -> int:
     from cuzk_engine.formats.atomic import write_all_atomically
 
     job = find(client, args.id)
+    if not job.state.ended:
+        raise CuzkError(
+            f"job {job.id} has no proof yet: it is {job.state}; wait for it with `cuzk jobs watch {args.id}`"
+        )
     pairs = [(args.proof, args.public)]
     if job.partitions > 1:
         numbers = range(1, job.partitions + 1)
@@ -263,6 +277,6 @@ def _send(client: EngineClient, path: Path, given: dict[str, Any]) -> JobInfo:
 
 
 def _limit(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and 0 < int(text[:9]) <= 1_000_000):
-        raise argparse.ArgumentTypeError(f'"{text}": expected a number from 1 to 1000000')
+    if not (text.isascii() and text.isdecimal() and 0 < int(text[:9]) <= _MOST and len(text) < 9):
+        raise argparse.ArgumentTypeError(f'"{text}": expected a number from 1 to {_MOST}')
     return int(text)

@@ -5,6 +5,8 @@ A sub-command is one module of ``cuzk_engine.cli`` with two functions:
     def add_parser(subparsers) -> argparse.ArgumentParser    registers itself under its name and describes its arguments
     def run(args: argparse.Namespace) -> int                 does it; returns the exit code
 
+and, where an action may be left out, ``completed(arguments: list[str]) -> list[str]``, which gets what follows the
+command's name.
 ``run`` raises CuzkError for what a user can understand. Only the module of the command that was named is imported, so
 that ``cuzk prove`` loads nothing that it does not need. ``--debug`` is understood by every command.
 
@@ -82,6 +84,9 @@ def _run(arguments: list[str]) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     command = next((argument for argument in arguments if not argument.startswith("-")), None)
     module = importlib.import_module(f"cuzk_engine.cli.{command}") if command in COMMANDS else None
+    if command is not None and module is not None and hasattr(module, "completed"):
+        behind = arguments.index(command) + 1
+        arguments = arguments[:behind] + module.completed(arguments[behind:])
     parser = _parser(command, module)
     args = parser.parse_args(arguments)
     if module is None:
@@ -102,6 +107,13 @@ def _parser(command: str | None, module: object) -> argparse.ArgumentParser:
     class Parser(argparse.ArgumentParser):
         def error(self, message: str) -> NoReturn:
             raise UsageError(f"{message} (see {self.prog} --help)")
+
+        def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
+            """What an action does not know is told with its own help, not with that of the whole command."""
+            found, unknown = super().parse_known_args(args, namespace)
+            if unknown:
+                self.error(f"unrecognized arguments: {' '.join(unknown)}")
+            return found, unknown
 
     parser = Parser(
         prog="cuzk", description="Runs Groth16 proofs, and shows what happens meanwhile.", allow_abbrev=False

@@ -48,7 +48,7 @@ def write_pair(proof: Path, proof_data: bytes | str, public: Path, public_json: 
     from cuzk_engine.formats.atomic import PendingFile, write_atomically
 
     with PendingFile(proof, proof_data) as first, PendingFile(public, public_json) as second:
-        old = proof.read_bytes() if os.path.isfile(proof) else None
+        old = _kept(proof)
         existed = os.path.exists(proof)
         first.commit()
         try:
@@ -59,6 +59,17 @@ def write_pair(proof: Path, proof_data: bytes | str, public: Path, public_json: 
             elif not existed:
                 proof.unlink(missing_ok=True)
             raise
+
+
+def _kept(proof: Path) -> bytes | None:
+    """What the old file holds, None for none. Raises CuzkError."""
+    if not os.path.isfile(proof):
+        return None
+    try:
+        return proof.read_bytes()
+    except OSError as error:  # one may be allowed to write a file and not to read it
+        why = (error.strerror or str(error)).lower()
+        raise CuzkError(f"{proof}: cannot be replaced: the old file cannot be read: {why}") from error
 
 
 def _same_file(one: Path, other: Path) -> bool:

@@ -95,13 +95,15 @@ def lines(key: Path, report: PlanReport, source: str, origin: str = "") -> list[
     choice = report.choices[report.chosen]
     capacity = f"{format_size(report.capacity)} on {report.device} ({source})"
     workers = f"{report.workers} workers" if report.workers > 1 else "1 worker"
-    rows = [("one partition", f"{format_size(report.peak)} at the peak: {_verdict(report.fits)}")]
+    rows = [("one partition", f"{format_size(report.peak)} at the peak: {_verdict(report.peak <= report.free)}")]
     if report.workers > 1:
-        rows.append((workers, f"{format_size(report.total)} together: {_verdict(choice.all_fit)}"))
+        rows.append((workers, f"{format_size(report.total)} together: {_verdict(report.total <= report.free)}"))
     rows.append(("room", capacity + (f", {format_size(report.free)} free" if report.free < report.capacity else "")))
     if report.others:
         rows.append(("other programs", f"{format_size(report.others)} of the device's memory"))
-    rows.append(("host memory", f"{format_size(report.host_peak)} of {format_size(report.host_capacity)}"))
+    host, needed = f"{format_size(report.host_peak)} of {format_size(report.host_capacity)}", _host_need(report)
+    short = f": {format_size(needed)} for one partition does not fit" if needed > report.host_capacity else ""
+    rows.append(("host memory", host + short))
     if origin:
         rows.append(("settings", origin))
     return [
@@ -117,6 +119,8 @@ def lines(key: Path, report: PlanReport, source: str, origin: str = "") -> list[
 
 def _next_step(report: PlanReport) -> list[str]:
     """What would let the proofs run, where nothing that the engine may give up does."""
+    from cuzk_engine.units import format_size
+
     if report.fits:
         return []
     found = []
@@ -128,10 +132,16 @@ def _next_step(report: PlanReport) -> list[str]:
             else f"free {least} of {report.device}'s memory, or choose a device that has as much"
         )
         found.append(f"Nothing more can be given up: {advice}.")
-    needed = report.host_peak // report.workers
+    needed = _host_need(report)
     if needed > report.host_capacity:
-        found.append(f"The host needs {-(-needed // _MIB)}MiB: raise memory.total_budget, or use a larger machine.")
+        least = format_size(-(-needed // _MIB) * _MIB)
+        found.append(f"The host needs {least}: raise memory.total_budget, or use a larger machine.")
     return ["", *found]
+
+
+def _host_need(report: PlanReport) -> int:
+    """Bytes of the host's memory that one partition takes."""
+    return report.host_peak // report.workers
 
 
 def _verdict(fits: bool) -> str:
@@ -184,7 +194,8 @@ def _choices(report: PlanReport) -> list[str]:
     rows = [("", "one", "together", "")]
     for index, choice in shown:
         text = choice.text or "as asked for"
-        verdict = "" if choice.fits else " (does not fit)"
+        host_is_short = not choice.fits and choice.peak <= report.free
+        verdict = "" if choice.fits else " (the host's memory is short)" if host_is_short else " (does not fit)"
         rows.append(
             ("→" if index == report.chosen else "", format_size(choice.peak), format_size(choice.total), text + verdict)
         )

@@ -59,6 +59,7 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     check_options(args)
+    configured.check_option(args)
     check_inputs(args)
     check_outputs(args)
     work = _prove_by_daemon if args.daemon is not None else _prove_here

@@ -2,6 +2,11 @@
 only.
 """
 
+import os
+
+# Before grpc is loaded, which else writes lines of its own to a user's terminal.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
 from cuzk_engine.client.api import EngineClient
 from cuzk_engine.client.lifecycle import daemon_status, restart_daemon, start_daemon, stop_daemon
 from cuzk_engine.client.types import (

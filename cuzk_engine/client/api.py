@@ -263,6 +263,7 @@ class EngineClient:
             raise
 
     def job(self, job_id: str) -> JobInfo:
+        """By its id, or by its request's."""
         from cuzk_engine.client.convert import job_from_wire
 
         return job_from_wire(self._call(self._jobs.Get, _job_request(job_id)))
@@ -372,6 +373,11 @@ def _explained(error: grpc.RpcError, address: Address) -> CuzkError:
                 "and daemon.token_file where it is your own"
             )
         if "SSL" in details or "TLS" in details or "handshake" in details.lower():
+            if not _speaks_tls(address):
+                return DaemonError(
+                    f"the program at {address} does not speak TLS: leave out --cert and --token, or check the address; "
+                    "your own engine needs a restart to take daemon.tls_cert"
+                )
             return DaemonError(f"the engine at {address} was not reached: TLS handshake failed; check daemon.tls_cert")
         return DaemonError(f"no engine answers at {address}: start it (`cuzk daemon start`), or check the address")
     if code is grpc.StatusCode.UNIMPLEMENTED:

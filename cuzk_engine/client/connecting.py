@@ -55,6 +55,15 @@ def settings_of(config: str | Path | None) -> configuration.Settings:
         raise
 
 
+def settings_at(target: Address, config: str | Path | None) -> configuration.Settings:
+    """Those of the engine at ``target``: it may have been started with another configuration than ``config``."""
+    lock = read_lock()
+    known = lock.instance if lock.held else None
+    if known is not None and known.config and _is_same(target, parse_address(known.address)):
+        config = known.config
+    return settings_of(config)
+
+
 def own_client(target: Address, settings: configuration.Settings) -> EngineClient:
     """With the certificate and the token of the configuration, where TLS is set up; on a socket with the token."""
     certificate, token = (os.path.expanduser(settings.text(f"daemon.{key}")) for key in ("tls_cert", "token_file"))
@@ -70,8 +79,13 @@ def _secure(target: Address, certificate: Path | None, token: Path | None) -> En
             certificate=certificate.read_bytes() if certificate else None,
             token=token.read_text(encoding="utf-8").strip() if token else None,
         )
-    except (OSError, UnicodeDecodeError) as error:
-        raise DaemonError(f"the engine's certificate or token file cannot be read: {error}") from error
+    except OSError as error:
+        where, words = error.filename or certificate or token, (error.strerror or str(error)).lower()
+        raise DaemonError(f"the engine's certificate or token file cannot be read: {where}: {words}") from error
+    except UnicodeDecodeError as error:
+        raise DaemonError(
+            f"the engine's certificate or token file cannot be read: {token}: it holds no text"
+        ) from error
 
 
 def _is_same(target: Address, own: Address) -> bool:

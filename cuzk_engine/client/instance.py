@@ -203,12 +203,12 @@ def holder(address: Address) -> tuple[int, str] | None:
     return None
 
 
-def taken_message(address: Address) -> str:
-    """``127.0.0.1:9820 is in use by pid 7 (python3)``."""
+def taken_message(address: Address, setting: str = "daemon.listen") -> str:
+    """``127.0.0.1:9820 is in use by pid 7 (python3)``; ``setting``: the one that names the address."""
     who = holder(address)
     if who is None:
-        return f"{address} is in use by another program that this user cannot see; choose another daemon.listen"
-    return f"{address} is in use by pid {who[0]} ({who[1]}); end it, or choose another daemon.listen"
+        return f"{address} is in use by another program that this user cannot see; choose another {setting}"
+    return f"{address} is in use by pid {who[0]} ({who[1]}); end it, or choose another {setting}"
 
 
 def _resolve(address: Address) -> list[tuple[Any, ...]]:

@@ -21,7 +21,7 @@ from cuzk_engine import config as configuration
 from cuzk_engine import paths
 from cuzk_engine.build import build_id
 from cuzk_engine.client.address import Address, parse_address
-from cuzk_engine.client.connecting import own_client, settings_of
+from cuzk_engine.client.connecting import own_client, settings_at
 from cuzk_engine.client.instance import (
     Instance,
     has_lock_open,
@@ -102,7 +102,8 @@ def start_daemon(
             )
         status = daemon_status(listen, config=config)
     if status.state is ProcessState.READY:
-        return _with_message(status, f"the engine is already running at {status.address} (pid {status.pid})")
+        running = f"the engine is already running at {status.address} (pid {status.pid})"
+        return _with_message(status, running + _unread(config))
     if status.state is ProcessState.STARTING:
         return _await_ready(status.address, config, deadline)
     if status.state is ProcessState.FOREIGN:
@@ -137,7 +138,7 @@ def stop_daemon(
         raise DaemonError(f"the engine at {target} does not say its process id, so it cannot be stopped from here")
     waited = _END_TIME
     try:
-        with own_client(target, settings_of(config)) as client:
+        with own_client(target, settings_at(target, config)) as client:
             client.shutdown(drain=True, timeout=drain_timeout)
             waited += drain_timeout
     except CuzkError:
@@ -196,16 +197,21 @@ def _configured(config: str | Path | None) -> str:
 
 
 def _identify(target: Address, config: str | Path | None) -> tuple[EngineIdentity | None, DaemonError | None]:
-    """Who answers, or the fault of something that answers but is no engine."""
+    """Who answers, or the fault of something that answers but is no engine, or one that this caller may not ask."""
     if not target.path and not is_taken(target) and target.is_local:
         return None, None  # saves a connection attempt and its wait
-    with own_client(target, settings_of(config)) as client:
+    with own_client(target, settings_at(target, config)) as client:
         try:
             return client.identify(_ANSWER_TIME), None
         except DaemonError as error:
-            return None, error if "not a proving engine" in str(error) else None
+            return None, error if "not a proving engine" in str(error) or _is_refusal(error) else None
         except CuzkError as error:
             return None, DaemonError(str(error))
+
+
+def _is_refusal(fault: DaemonError) -> bool:
+    """It answers, and asks for another certificate or token than it was given."""
+    return any(words in str(fault) for words in ("asks for TLS", "TLS handshake", "token is missing or wrong"))
 
 
 def _described(identity: EngineIdentity, target: Address) -> DaemonStatus:
@@ -237,7 +243,15 @@ def _described(identity: EngineIdentity, target: Address) -> DaemonStatus:
 
 
 def _silent(known: Instance | None, target: Address, fault: DaemonError | None) -> DaemonStatus:
-    """A living process has the lock but does not answer."""
+    """A living process has the lock but does not say who it is."""
+    if known is not None and fault is not None and _is_refusal(fault):
+        return _status(
+            _STATES.get(known.state, ProcessState.STARTING),
+            target,
+            f"the engine (pid {known.pid}) lives at {target} but refuses the certificate and token of this "
+            "configuration: name the one that it was started with (--config, or CUZK_CONFIG)",
+            known,
+        )
     if known is None or fault is not None:
         return _status(ProcessState.STARTING, target, "the engine is starting" if known is None else str(fault), known)
     if known.state in ("stopping", "draining"):
@@ -281,8 +295,11 @@ def _spawn(started_by: str, config: str | Path | None, listen: str, log_level: s
     open_standard_streams()
     folder = paths.ensure_private(paths.log_dir())
     command = [sys.executable, "-m", "cuzk_engine.daemon", "--detach", "--started-by", started_by]
+    environment = dict(os.environ)
     if config:
         command += ["--config", str(Path(config).absolute())]
+    elif environment.get("CUZK_CONFIG"):  # the daemon works in another folder
+        environment["CUZK_CONFIG"] = str(configuration.find_file(None, environment))
     if listen:
         command += ["--listen", listen]
     if log_level:
@@ -293,6 +310,7 @@ def _spawn(started_by: str, config: str | Path | None, listen: str, log_level: s
         with open(folder / _OUTPUT_NAME, "wb") as output:
             process = subprocess.Popen(
                 command,
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -319,6 +337,18 @@ def _spawn(started_by: str, config: str | Path | None, listen: str, log_level: s
     if not first.get("ready"):
         raise DaemonError(first.get("error") or f"the engine ended while starting: {_last_line(folder / _OUTPUT_NAME)}")
     return str(first.get("address", ""))
+
+
+def _unread(config: str | Path | None) -> str:
+    """What is to be said of a configuration file that a running engine was not started with."""
+    lock = read_lock()
+    if not config or not lock.held or lock.instance is None:
+        return ""
+    file, started = Path(config).absolute(), lock.instance.config
+    if started and os.path.realpath(started) == os.path.realpath(file):
+        return ""
+    origin = f"with --config {started}" if started else "without --config"
+    return f", started {origin}; {file} was not read: `cuzk daemon restart --config {file}`"
 
 
 def _same_address(listen: str) -> bool:

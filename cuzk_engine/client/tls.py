@@ -17,7 +17,7 @@ _KINDS: Final = ("DNS", "IP Address")
 def check_access(certificate: bytes | None, token: str | None) -> None:
     """Raises DaemonError for a certificate that is none, without which the token would go its way in the clear, and for
     a token that a call cannot carry. The message holds nothing of either."""
-    if certificate is not None and _authorities(certificate) is None:
+    if certificate is not None and not is_certificate(certificate):
         raise DaemonError(
             "the file given as the engine's certificate holds none in PEM form: give a copy of its daemon.tls_cert"
         )
@@ -26,6 +26,10 @@ def check_access(certificate: bytes | None, token: str | None) -> None:
             "the file given as the engine's token holds no token: expected one line of printable ASCII characters, a "
             "copy of its daemon.token_file"
         )
+
+
+def is_certificate(pem: bytes) -> bool:
+    return _authorities(pem) is not None
 
 
 def name_to_verify(certificate: bytes, address: Address) -> str | None:

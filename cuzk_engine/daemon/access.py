@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import os
+import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ import grpc
 from grpc import aio
 
 from cuzk_engine.client.address import Address
+from cuzk_engine.client.tls import is_certificate
 from cuzk_engine.config import Settings
 from cuzk_engine.errors import SettingError
 
@@ -40,6 +42,7 @@ def access_for(address: Address, settings: Settings) -> Access:
         reason = "can be reached from other machines" if not address.is_local else "is to be served with TLS"
         raise SettingError(f"daemon.listen {address} {reason}: set {', '.join(missing)} too, or listen on 127.0.0.1")
     certificate, key = (_read(name, settings.text(name)) for name in _NEEDED[:2])
+    _check_pair(*(settings.text(name) for name in _NEEDED[:2]))
     credentials = grpc.ssl_server_credentials([(key, certificate)])
     return Access(credentials, _token(settings.text(_NEEDED[2])))
 
@@ -81,6 +84,25 @@ def _refusing(handler: Any) -> Any:
         (True, True): (grpc.stream_stream_rpc_method_handler, refuse_stream),
     }[handler.request_streaming, handler.response_streaming]
     return make[0](make[1], handler.request_deserializer, handler.response_serializer)
+
+
+def _check_pair(certificate: str, key: str) -> None:
+    """gRPC says of files that are no certificate and its key only that the address cannot be listened on."""
+    if not is_certificate(_read("daemon.tls_cert", certificate)):
+        raise SettingError(f"daemon.tls_cert {certificate}: expected a certificate in PEM form, it holds none")
+    first, second = (os.path.expanduser(path) for path in (certificate, key))
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+            first, second, password=b""
+        )  # else it would ask the terminal
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise SettingError(f"daemon.tls_key {key}: is not the key of daemon.tls_cert {certificate}") from error
+        detail = f": {error.reason.replace('_', ' ').lower()}" if error.reason else ""
+        raise SettingError(
+            f"daemon.tls_key {key}: expected the private key of daemon.tls_cert, in PEM form and without a password"
+            f"{detail}"
+        ) from error
 
 
 def _token(path: str) -> str:

@@ -84,7 +84,8 @@ class JobBook:
         job is completed."""
         if job.state is not JobState.COMPLETED:
             detail = f": {job.error}" if job.error else ""
-            raise RefusedError(Reason.FAILED_PRECONDITION, f"job {job.id} has no proof: it is {job.state}{detail}")
+            what = "it failed" if job.state is JobState.FAILED else f"it is {job.state}"
+            raise RefusedError(Reason.FAILED_PRECONDITION, f"job {job.id} has no proof: {what}{detail}")
         found = self._store.proofs(job)
         unsaved = self._unsaved.get(job.id)
         found.update({part.number: part.proof for part in (unsaved.parts if unsaved else ()) if part.proof})

@@ -88,7 +88,8 @@ class DeviceNames:
         if not set(texts) <= {_AUTO} or self._machine.usable():
             return ""
         why = self._machine.refusal(0) or ""
-        return re.sub(rf"(; |, or ){re.escape(probe.CPU_INSTEAD)}$", "", why)
+        why = re.sub(rf"(; |, or ){re.escape(probe.CPU_INSTEAD)}$", "", why)
+        return why.replace("; install the driver", ", which a GPU needs")
 
     def by_device(self, values: Mapping[str, int]) -> dict[str, str]:
         """Device → the name under which ``values`` holds its entry; the most exact one where there are several."""

@@ -336,5 +336,7 @@ class Dispatcher:
         self._owner.changed(job)
 
     def _fail_partition(self, job: JobRecord, part: Partition, error: str) -> None:
-        where = f"partition {part.number + 1} of {job.partitions}: " if job.partitions > 1 else ""
-        self._owner.end(job, JobState.FAILED, where + error)
+        where = f"partition {part.number + 1} of {job.partitions}" if job.partitions > 1 else ""
+        if where and part.witness_path and part.witness_path not in error:
+            where += f" ({part.witness_path})"
+        self._owner.end(job, JobState.FAILED, f"{where}: {error}" if where else error)

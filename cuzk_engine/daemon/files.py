@@ -22,9 +22,10 @@ from cuzk_engine.client.types import CircuitInfo
 from cuzk_engine.daemon.refusal import Reason, RefusedError
 from cuzk_engine.errors import FormatError
 from cuzk_engine.formats.container import Container
+from cuzk_engine.formats.params import structure_of
 from cuzk_engine.formats.source import FileIdentity, SourceFile, open_regular, read_at
 from cuzk_engine.formats.wtns import WTNS_SPEC, read_header
-from cuzk_engine.formats.zkey import ZKey
+from cuzk_engine.formats.zkey import ZKEY_SPEC, ZKey
 from cuzk_engine.paths import config_dir, is_utf8
 
 _HASH_CHUNK: Final = 1 << 20
@@ -84,7 +85,14 @@ class KeyFacts:
 
 def read_key(path: str) -> KeyFacts:
     """Checks header and sizes. Raises FormatError."""
-    key = ZKey.open(path)
+    source = SourceFile.open(path)
+    if source.data[:4].tobytes() != ZKEY_SPEC.magic and structure_of(source) == "params":
+        raise FormatError(
+            path,
+            "this is a bellperson key (params), which the engine does not take: it proves with zkey files only; "
+            "`cuzk prove` without --daemon takes it, with its --circuit",
+        )
+    key = ZKey.from_source(source)
     return KeyFacts(
         curve=key.curve.snarkjs_name,
         n_vars=key.n_vars,

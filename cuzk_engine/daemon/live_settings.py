@@ -16,7 +16,7 @@ from cuzk_engine.daemon.dispatcher import Dispatcher
 from cuzk_engine.daemon.log import DaemonLog
 from cuzk_engine.daemon.scheduler import Policy
 from cuzk_engine.process_options import PROCESS_KEYS
-from cuzk_engine.settings import PIPELINE_KEYS, TABLE, WORKERS_KEY, value_text
+from cuzk_engine.settings import NO_EFFECT, PIPELINE_KEYS, TABLE, WORKERS_KEY, value_text
 
 log = logging.getLogger("cuzk")
 
@@ -75,7 +75,7 @@ class LiveSettings:
             value=value_text(value),
             default=value_text(item.default),
             title=item.title,
-            help=item.help + (" No effect in this version." if item.inert else ""),
+            help=item.help + (f" {NO_EFFECT}" if item.inert else ""),
             type=item.type,
             choices=item.choices,
             minimum=item.minimum,

@@ -22,6 +22,7 @@ from cuzk_engine.daemon.jobs import new_job_id
 from cuzk_engine.daemon.planning import plan
 from cuzk_engine.daemon.records import CircuitRecord, JobRecord, Partition
 from cuzk_engine.daemon.refusal import Reason, RefusedError
+from cuzk_engine.daemon.repetition import check_same
 from cuzk_engine.daemon.supervisor import Supervisor
 from cuzk_engine.proto import engine_v1_pb2 as pb
 from cuzk_engine.proto import engine_v1_pb2_grpc as rpc
@@ -58,9 +59,13 @@ class JobsService(rpc.JobsServicer):
     @unary
     async def Submit(self, request: Any, context: Any) -> pb.Job:  # noqa: N802
         known = self._jobs.find_request(request.request_id)
-        if known is None:
+        given = [request.witness_path, *request.more_witness_paths]
+        if known is not None:
+            key = self._supervisor.allowed.check(request.key_path) if request.key_path else ""
+            witnesses = [self._supervisor.allowed.check(path) for path in given]
+            await asyncio.to_thread(check_same, known, self._jobs.parts(known), request.circuit_id, key, witnesses)
+        else:
             circuit, priority, device = await self._look_at(request)
-            given = [request.witness_path, *request.more_witness_paths]
             if len(given) > _MAX_PARTITIONS:
                 raise RefusedError(
                     Reason.INVALID_ARGUMENT, f"the job has {len(given):,} witnesses, may have {_MAX_PARTITIONS:,}"
@@ -114,7 +119,14 @@ class JobsService(rpc.JobsServicer):
 
     @unary
     async def Get(self, request: Any, context: Any) -> pb.Job:  # noqa: N802
-        return job_to_wire(self._jobs.info(self._jobs.get(request.id)))
+        try:
+            job = self._jobs.get(request.id)
+        except RefusedError:
+            named = self._jobs.find_request(request.id)  # of any age, where List has the newest only
+            if named is None:
+                raise
+            job = named
+        return job_to_wire(self._jobs.info(job))
 
     @unary
     async def List(self, request: Any, context: Any) -> pb.ListJobsResponse:  # noqa: N802

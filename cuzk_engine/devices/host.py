@@ -34,6 +34,7 @@ from cuzk_engine.units import format_size
 log = logging.getLogger(__name__)
 
 ADVICE: Final = "raise memory.total_budget, lower memory.safety_margin, or run on a machine with more memory"
+ADVICE_FIXED: Final = "raise memory.total_budget, or run on a machine with more memory"
 IDLE_NS: Final = 5 * 60 * 10**9
 _NOBODY: Final = Owner()
 _NOTHING: Final = map_pages(0)
@@ -100,7 +101,8 @@ class StagingBuffer:
 
 class HostMemory:
     """The host's memory of one process. ``budget``: bytes. ``device``: whose lanes the spans of page-locking are
-    shown on. ``threads`` wipe pages; 0: as many as help. Any thread may call."""
+    shown on. ``threads`` wipe pages; 0: as many as help. ``fixed``: the budget was set, and has no
+    margin. Any thread may call."""
 
     def __init__(
         self,
@@ -109,10 +111,11 @@ class HostMemory:
         *,
         device: str = HOST,
         threads: int = 0,
+        fixed: bool = False,
         idle_ns: int = IDLE_NS,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        self.ledger = Ledger(HOST, budget, sink, ADVICE)
+        self.ledger = Ledger(HOST, budget, sink, ADVICE_FIXED if fixed else ADVICE)
         self._sink, self._device, self._threads = sink, device, threads
         self._idle_ns, self._clock = idle_ns, clock
         self._changed = threading.Condition(threading.RLock())

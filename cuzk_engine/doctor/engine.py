@@ -13,7 +13,7 @@ from cuzk_engine import config as configuration
 from cuzk_engine import paths
 from cuzk_engine.client import daemon_status
 from cuzk_engine.client.address import parse_address
-from cuzk_engine.client.instance import is_taken, taken_message
+from cuzk_engine.client.instance import holder, is_taken, taken_message
 from cuzk_engine.client.types import DaemonStatus, ProcessState
 from cuzk_engine.config import Settings
 from cuzk_engine.doctor.check import Check, ok, problem, warning
@@ -80,9 +80,12 @@ def status_port(settings: Settings, engine: Check) -> Check:
     if not text:
         return ok(name, "switched off")
     address = parse_address(text)
-    taken = is_taken(address)
+    taken, advice = is_taken(address), "end that program, or choose another daemon.status_listen"
     if taken and "the address is free" in engine.found:
-        return problem(name, taken_message(address), "end that program, or choose another daemon.status_listen")
+        return problem(name, taken_message(address, "daemon.status_listen"), advice)
+    who = holder(address) if taken else None
+    if who is not None and f"(pid {who[0]}" not in engine.found:
+        return warning(name, f"{address} is in use by pid {who[0]} ({who[1]}), which is not the engine", advice)
     return ok(name, f"{address} is {'in use' if taken else 'free'}")
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from cuzk_engine.doctor.check import Check, ok, problem, warning
 from cuzk_engine.errors import NativeLibraryError, SettingError
-from cuzk_engine.units import format_size
+from cuzk_engine.units import format_size, parse_size
 
 LEAST_MEMORY: Final = 1 << 30
 LEAST_LOCKED: Final = 1 << 30
@@ -67,8 +67,8 @@ def cpu_quota(root: Path = Path("/")) -> float | None:
         return None
 
 
-def memory(arena: str = "auto", root: Path = Path("/")) -> Check:
-    """``arena``: the setting ``cpu.arena``."""
+def memory(arena: str = "auto", root: Path = Path("/"), budget: str = "auto") -> Check:
+    """``arena``: the setting ``cpu.arena``; ``budget``: ``memory.total_budget``."""
     from cuzk_engine.devices.arena import machine_limit, resolve
 
     name = "memory"
@@ -83,6 +83,12 @@ def memory(arena: str = "auto", root: Path = Path("/")) -> Check:
     )
     if capacity.nbytes > limit.nbytes:
         return warning(name, found, f"{capacity.source} promises more than there is: proofs may be killed; lower it")
+    wanted = limit.nbytes if budget == "auto" else parse_size(budget)
+    if wanted > limit.nbytes:
+        return warning(name, found, f"memory.total_budget {budget} is more than there is, and has no effect: lower it")
+    if wanted < min(LEAST_MEMORY, limit.nbytes):
+        found += f", memory.total_budget {budget}"
+        return warning(name, found, "only small circuits fit; `cuzk plan KEY.zkey` says what a proof needs")
     if capacity.nbytes < LEAST_MEMORY:
         return warning(name, found, "only small circuits fit; `cuzk info KEY.zkey` says what a proof needs")
     return ok(name, found)

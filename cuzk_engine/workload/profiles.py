@@ -39,12 +39,20 @@ _KINDS: Final = {
 _PATTERN: Final = re.compile(r"([a-z0-9]+):(2\^)?([0-9]{1,9})", re.ASCII)
 
 
+def _power(number: int, kind: _Kind) -> int:
+    """The k of 2^k that was meant by a plain number: itself, or its logarithm; 0 where neither can be made."""
+    log = number.bit_length() - 1 if number.bit_count() == 1 else 0
+    found = (power for power in (number, log) if kind.is_power and kind.least <= power <= kind.most)
+    return next(found, 0)
+
+
 def make_circuit(profile: str, curve: Curve) -> Circuit:
     """The circuit that a profile names, its rows and values still to be made. Raises UsageError."""
     match = _PATTERN.fullmatch(profile)
     kind = _KINDS.get(match[1]) if match else None
     if match is not None and kind is not None and kind.is_power != bool(match[2]):
-        form = f"a domain is written as a power: {match[1]}:2^{match[3]}" if kind.is_power else "N is a plain number"
+        form = "a domain is written as a power" if kind.is_power else "N is a plain number"
+        form += f": {match[1]}:2^{power}" if (power := _power(int(match[3]), kind)) else ""
         raise UsageError(f'profile "{profile}" has another form, {form}; expected one like {EXAMPLES}')
     if match is None or kind is None:
         raise UsageError(f'profile "{profile}" is not known, expected one like {EXAMPLES}')

@@ -137,7 +137,7 @@ def _rows_of_lane(lane: str, spans: list[Span], names: Names) -> SpanRows:
     return SpanRows(
         start=np.fromiter((s.start_ns for s in spans), np.int64, n),
         end=np.fromiter((s.end_ns for s in spans), np.int64, n),
-        group=np.fromiter((group_of(s.kind, lane, s.worker, s.pinned) for s in spans), np.int8, n),
+        group=np.fromiter((group_of(s.kind, lane, _clip(s.worker, 2**31 - 1), s.pinned) for s in spans), np.int8, n),
         kind=np.fromiter((kind(s.kind) for s in spans), np.int32, n),
         job=np.fromiter((job(s.job) for s in spans), np.int32, n),
         partition=np.fromiter((_clip(s.partition, 2**31 - 1) for s in spans), np.int32, n),

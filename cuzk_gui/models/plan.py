@@ -95,6 +95,11 @@ def sentence(plan: MemoryPlanInfo) -> tuple[str, Tone]:
     """What will happen, in words, and how much attention it asks for."""
     asked = plan.choices[0] if plan.choices else None
     if not plan.fits or (plan.choices and plan.chosen < 0):
+        host = plan.host_peak // max(plan.workers, 1)
+        if host > plan.host_capacity > 0:
+            return f"cannot run: one partition needs {words.size(host)} of the machine's memory, the engine has " + (
+                f"{words.size(plan.host_capacity)}: raise memory.total_budget"
+            ), Tone.BAD
         least = min((choice.peak for choice in plan.choices), default=plan.peak)
         if least > plan.capacity:
             return f"cannot run: one partition needs {words.size(least)}, the device has {words.size(plan.capacity)}", (
@@ -148,6 +153,8 @@ def ways(plan: MemoryPlanInfo) -> list[tuple[str, str, str, str]]:
     found = []
     for index, choice in enumerate(plan.choices):
         verdict = "all fit" if choice.all_fit else "one at a time" if choice.fits else "does not fit"
+        if not choice.fits and choice.peak <= plan.free:
+            verdict = "the machine's memory is short"
         if index == plan.chosen:
             verdict += " · chosen"
         found.append(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 
 from PySide6.QtCore import QPointF, Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import (
     QComboBox,
     QDialog,
-    QFileDialog,
     QGridLayout,
     QHBoxLayout,
     QLineEdit,
@@ -23,6 +21,7 @@ from cuzk_gui.models import words
 from cuzk_gui.preferences import Preferences
 from cuzk_gui.remote import Access, problem
 from cuzk_gui.widgets.controls import grow, label
+from cuzk_gui.widgets.fields import Row, choose_file, grid_of, line_edit
 
 Attempt = Callable[[Access, Callable[[object], None], Callable[[str], None]], None]
 _NOTE = (
@@ -49,8 +48,8 @@ class ConnectDialog(QDialog):
         self._asked = 0  # which of them is waited for; 0 for none
         self._known = {one.address: one for one in preferences.engines}
         self.address_box = self._addresses(list(self._known))
-        self.certificate_edit = self._edit("Certificate")
-        self.token_edit = self._edit("Token file")
+        self.certificate_edit = line_edit("Certificate")
+        self.token_edit = line_edit("Token file")
         self._problem = label("", "error")
         self._problem.setWordWrap(True)
         self._problem.hide()
@@ -93,26 +92,17 @@ class ConnectDialog(QDialog):
     # ---- parts ----
 
     def _fields(self) -> QGridLayout:
-        grid = QGridLayout()
-        grid.setHorizontalSpacing(10)
-        grid.setVerticalSpacing(10)
-        rows: Sequence[tuple[str, QWidget, str]] = (
-            ("Address", self.address_box, ""),
-            ("CA certificate (PEM)", self.certificate_edit, "certificate"),
-            ("Token file", self.token_edit, "token"),
+        return grid_of(
+            (
+                Row("Address", self.address_box),
+                Row(
+                    "CA certificate (PEM)",
+                    self.certificate_edit,
+                    lambda: self._browse(self.certificate_edit, "certificate"),
+                ),
+                Row("Token file", self.token_edit, lambda: self._browse(self.token_edit, "token")),
+            )
         )
-        for row, (name, field, what) in enumerate(rows):
-            caption = label(name, "")
-            caption.setBuddy(field)
-            grid.addWidget(caption, row, 0)
-            grid.addWidget(field, row, 1)
-            if isinstance(field, QLineEdit):
-                browse = QPushButton("Browse…")
-                browse.setAutoDefault(False)
-                browse.clicked.connect(lambda _=False, field=field, what=what: self._browse(field, what))
-                grid.addWidget(browse, row, 2)
-        grid.setColumnStretch(1, 1)
-        return grid
 
     def _buttons(self, shown: Access | None) -> QHBoxLayout:
         buttons = QHBoxLayout()
@@ -142,12 +132,6 @@ class ConnectDialog(QDialog):
         line.setMaxLength(300)
         return box
 
-    def _edit(self, name: str) -> QLineEdit:
-        edit = QLineEdit()
-        edit.setAccessibleName(name)
-        edit.setMaxLength(4096)
-        return edit
-
     # ---- what happens ----
 
     def _address_changed(self) -> None:
@@ -165,17 +149,7 @@ class ConnectDialog(QDialog):
         self._say("")
 
     def _browse(self, edit: QLineEdit, what: str) -> None:
-        folder = str(Path(edit.text()).parent) if edit.text() else self._preferences.folder(what)
-        dialog = QFileDialog(self, f"Choose the engine's {what}", folder)
-        dialog.setFileMode(QFileDialog.FileMode.ExistingFile)
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-
-        def chosen(file: str) -> None:
-            edit.setText(file)
-            self._preferences.set_folder(what, str(Path(file).parent))
-
-        dialog.fileSelected.connect(chosen)
-        dialog.open()
+        choose_file(self, edit, self._preferences, what, f"Choose the engine's {what}", "")
 
     def _ask(self) -> None:
         fault = problem(self.access)

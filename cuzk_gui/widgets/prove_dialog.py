@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PySide6.QtCore import Qt
 from PySide6.QtWidgets import (
     QDialog,
-    QFileDialog,
-    QGridLayout,
     QHBoxLayout,
     QLineEdit,
     QPushButton,
@@ -20,6 +17,7 @@ from cuzk_gui.assets import Demo
 from cuzk_gui.models import words
 from cuzk_gui.preferences import Preferences
 from cuzk_gui.widgets.controls import grow, label
+from cuzk_gui.widgets.fields import Row, choose_file, grid_of, line_edit
 
 KEY_SUFFIX, WITNESS_SUFFIX = ".zkey", ".wtns"
 
@@ -45,34 +43,23 @@ class ProveDialog(QDialog):
         self._preferences = preferences
         self._demo = demo
         self._is_key_here = key_elsewhere is None
-        self.key_edit = self._edit("Proving key")
-        self.witness_edit = self._edit("Witness")
-        self.label_edit = self._edit("Label")
+        self.key_edit = line_edit("Proving key")
+        self.witness_edit = line_edit("Witness")
+        self.label_edit = line_edit("Label")
         self.label_edit.setPlaceholderText("shown beside the job; may be left empty")
         if key_elsewhere is not None:
             self.key_edit.setPlaceholderText("path on the engine's machine; the witness is sent from this one")
             self.key_edit.setText(key_elsewhere)
         self._problem = label("", "error")
         self._problem.setWordWrap(True)
-        grid = QGridLayout()
-        grid.setHorizontalSpacing(10)
-        grid.setVerticalSpacing(10)
-        for row, (name, edit, suffix) in enumerate(
+        browse_key = (lambda: self._browse(self.key_edit, KEY_SUFFIX)) if self._is_key_here else None
+        grid = grid_of(
             (
-                ("Proving key (.zkey)", self.key_edit, KEY_SUFFIX),
-                ("Witness (.wtns)", self.witness_edit, WITNESS_SUFFIX),
-                ("Label", self.label_edit, ""),
+                Row("Proving key (.zkey)", self.key_edit, browse_key),
+                Row("Witness (.wtns)", self.witness_edit, lambda: self._browse(self.witness_edit, WITNESS_SUFFIX)),
+                Row("Label", self.label_edit),
             )
-        ):
-            caption = label(name, "")
-            caption.setBuddy(edit)
-            grid.addWidget(caption, row, 0)
-            grid.addWidget(edit, row, 1)
-            if suffix and (self._is_key_here or edit is not self.key_edit):
-                browse = QPushButton("Browse…")
-                browse.setAutoDefault(False)
-                browse.clicked.connect(lambda _=False, edit=edit, suffix=suffix: self._browse(edit, suffix))
-                grid.addWidget(browse, row, 2)
+        )
         starts = self._is_key_here and not engine_runs
         self.submit = QPushButton("Start the engine and prove" if starts else "Prove")
         self.submit.setProperty("role", "primary")
@@ -128,25 +115,10 @@ class ProveDialog(QDialog):
             elif suffix == WITNESS_SUFFIX:
                 self.witness_edit.setText(file)
 
-    def _edit(self, name: str) -> QLineEdit:
-        edit = QLineEdit()
-        edit.setAccessibleName(name)
-        edit.setMaxLength(4096)
-        return edit
-
     def _browse(self, edit: QLineEdit, suffix: str) -> None:
-        folder = str(Path(edit.text()).parent) if edit.text() else self._preferences.folder(suffix)
         kind = "Proving keys" if suffix == KEY_SUFFIX else "Witnesses"
-        dialog = QFileDialog(self, f"Choose a {suffix} file", folder, f"{kind} (*{suffix});;All files (*)")
-        dialog.setFileMode(QFileDialog.FileMode.ExistingFile)
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-
-        def chosen(file: str) -> None:
-            edit.setText(file)
-            self._preferences.set_folder(suffix, str(Path(file).parent))
-
-        dialog.fileSelected.connect(chosen)
-        dialog.open()
+        kinds = f"{kind} (*{suffix});;All files (*)"
+        choose_file(self, edit, self._preferences, suffix, f"Choose a {suffix} file", kinds)
 
     def _check(self) -> None:
         self.submit.setEnabled(bool(self.key and self.witness))

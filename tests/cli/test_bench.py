@@ -73,6 +73,7 @@ def test_the_text_says_what_was_counted(cuzk: Cuzk) -> None:
     result = cuzk("bench", KEY, WITNESS, "-c", 2, "--vary", "residency=host,auto")
     assert result.code == 0
     assert "2 proofs a variation, 1 at once, on cpu" in result.out
+    assert "1 proof a variation, 1 at once, on cpu" in cuzk("bench", KEY, WITNESS, "-c", 1, "--warm-up", 0).out
     assert "The first 1 of each variation warmed up and do not count." in result.out
     assert "Note: srs.residency makes no difference on cpu." in result.out
     assert "2 rounds a variation, in turn." in result.out

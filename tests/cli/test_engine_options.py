@@ -31,6 +31,15 @@ def test_an_address_of_its_own_that_is_none(cuzk: Cuzk, cuzk_home: Path) -> None
     assert cuzk("jobs").error.startswith("daemon.listen: address 'nonsense' is not one: expected ")
 
 
+@pytest.mark.parametrize("arguments", [("prove", KEY, WITNESS, "p", "s"), ("bench", KEY, WITNESS)])
+def test_a_configuration_that_would_have_no_effect(
+    cuzk: Cuzk, tmp_path: Path, arguments: tuple[str | Path, ...]
+) -> None:
+    result = cuzk(*arguments, "--daemon", f"unix://{tmp_path}/none.sock", "--config", tmp_path / "cuzk.toml")
+    assert (result.code, result.out) == (2, "")
+    assert result.error.startswith("--config: is for proofs in this process")
+
+
 def test_record_says_how_far_back_it_reaches(cuzk: Cuzk, cuzk_home: Path, tmp_path: Path) -> None:
     with running(cuzk_home, listen="127.0.0.1:0") as daemon:
         with daemon.client() as client:
@@ -57,13 +66,25 @@ def test_record_looks_where_the_engine_would_run(cuzk: Cuzk, cuzk_home: Path, tm
     assert result.error.startswith(f"no engine answers at unix://{tmp_path}/none.sock: start it")
 
 
+def test_an_engine_of_other_folders_is_not_taken_for_ones_own(cuzk: Cuzk, cuzk_home: Path, tmp_path: Path) -> None:
+    with running(tmp_path / "other", listen="127.0.0.1:0") as daemon:
+        result = cuzk("daemon", "start", "--listen", daemon.address)
+        assert result.code == 0
+        assert f"; it is another one than that of {cuzk_home}/run (CUZK_HOME)" in result.out
+    with running(cuzk_home, listen="127.0.0.1:0") as daemon:
+        assert "it is another one" not in cuzk("daemon", "start", "--listen", daemon.address).out
+
+
 @pytest.mark.parametrize("command", ["prove", "bench", "record"])
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (("--daemon", "127.0.0.1:1", "--cert", "c"), "--cert and --token go together: an engine elsewhere asks for"),
         (("--cert", "c", "--token", "t"), "--cert: is for the engine at an address; name it with --daemon"),
-        (("--daemon", "127.0.0.1:1", "--cert", "/no", "--token", "t"), "the engine's certificate or token file cannot"),
+        (
+            ("--daemon", "127.0.0.1:1", "--cert", "/no", "--token", "t"),
+            "the engine's certificate or token file cannot be read: /no: no such file or directory",
+        ),
     ],
 )
 def test_certificate_and_token(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -100,7 +101,7 @@ def test_the_table_tells_what_runs_and_what_waits(jobs: Cuzk, client: EngineClie
     for job in runs:
         until(client, client.job(job), "running")
     wait_for(lambda: all(client.job(job).progress == 0.5 for job in runs))
-    listed = jobs("list", "--state", "active")
+    listed = jobs("--state", "active")  # the action may be left out
     assert (listed.code, listed.err) == (0, "")
     header, *rows = listed.out.splitlines()
     assert header.split() == ["id", "circuit", "state", "done", "device", "submitted", "waited", "took", "label"]
@@ -113,6 +114,9 @@ def test_the_table_tells_what_runs_and_what_waits(jobs: Cuzk, client: EngineClie
     shown = jobs("show", waits).out.splitlines()
     assert shown[0] == f"job {waits}"
     assert "  state        queued, number 1" in shown
+    for job, state in ((runs[0], "running"), (waits, "queued")):
+        told = f"job {job} has no proof yet: it is {state}; wait for it with `cuzk jobs watch {job[:8]}`"
+        assert jobs("fetch", job[:8], "p.json", "s.json").error == told
     cancelled = jobs("cancel", *runs, waits)
     assert (cancelled.code, cancelled.err) == (0, "")
     assert f"{waits}: cancelled" in cancelled.out.splitlines()
@@ -147,7 +151,7 @@ def test_a_failed_job_is_told_with_its_reason(jobs: Cuzk, witnesses: Witnesses, 
     assert f"  error        {reason}" in jobs("show", job).out.splitlines()
     fetched = jobs("fetch", job, tmp_path / "p.json", tmp_path / "s.json")
     assert fetched.code == 1
-    assert fetched.error == f"job {job} has no proof: it is failed: {reason}"
+    assert fetched.error == f"job {job} has no proof: it failed: {reason}"
     assert not (tmp_path / "p.json").exists()
 
 
@@ -268,8 +272,11 @@ def test_an_interruption_leaves_all_files_of_a_proof(
         (("submit", "/nowhere/k.zkey", "w.wtns"), 1, "lies outside the folders that may be read"),
         (("submit", "k.zkey"), 2, "the following arguments are required: WITNESS.wtns"),
         (("submit", "k.zkey", "w.wtns", "--priority", "highest"), 2, "argument --priority: invalid choice: 'highest'"),
-        (("list", "--limit", "0"), 2, '"0": expected a number from 1 to 1000000'),
+        (("list", "--limit", "0"), 2, '"0": expected a number from 1 to 1000'),
+        (("list", "--limit", "1001"), 2, '"1001": expected a number from 1 to 1000'),
+        (("list", "--limit", "00000000199"), 2, "expected a number from 1 to 1000"),
         (("lists",), 2, "argument ACTION: invalid choice: 'lists'"),
+        (("submit", "k.zkey", "w.wtns", "--circuit"), 2, "arguments: --circuit (see cuzk jobs submit --help)"),
         (("list", "--cert", "c"), 2, "--cert and --token go together"),
     ],
 )
@@ -299,6 +306,37 @@ def test_an_id_must_be_told_from_others(cuzk: Cuzk, monkeypatch: pytest.MonkeyPa
     assert (result.code, result.error) == (1, "abcd: the ids of 2 jobs begin so; give more of it")
 
 
+def test_a_list_that_is_full_says_so(cuzk: Cuzk, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = [info(id=f"{number:08}-0") for number in range(1000)]
+
+    class Client:
+        def __enter__(self) -> Client:
+            return self
+
+        def __exit__(self, *exc: object) -> None: ...
+
+        def jobs(self) -> list[JobInfo]:
+            return known
+
+    monkeypatch.setattr("cuzk_engine.cli.jobs.connect", lambda args: Client())
+    full = "of older ones than the newest 1,000 the engine tells by their ids only"
+    assert cuzk("jobs", "list").out.splitlines()[-2:] == ["980 older ones are not shown: --limit", full]
+    assert cuzk("jobs", "list", "--state", "active").out.splitlines() == ["no jobs", full]
+    known.pop()
+    assert full not in cuzk("jobs", "list").out
+
+
+def test_a_request_is_found_however_many_jobs_came_after_it(
+    jobs: Cuzk, client: EngineClient, witnesses: Witnesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = submitted(jobs, witnesses.key, witnesses(), "--request-id", "the first of many")
+    finished(client, client.job(job))
+    monkeypatch.setattr(EngineClient, "jobs", lambda self: [])  # it is not among the newest any more
+    for name in ("the first of many", job):
+        shown = jobs("show", name)
+        assert (shown.code, shown.out.splitlines()[0]) == (0, f"job {job}")
+
+
 def test_outputs_that_cannot_be_written_are_told_before_anything_is(
     jobs: Cuzk, client: EngineClient, witnesses: Witnesses, tmp_path: Path
 ) -> None:
@@ -308,6 +346,27 @@ def test_outputs_that_cannot_be_written_are_told_before_anything_is(
     assert missing.error == f"{tmp_path}/no/p.json: cannot be written: the folder {tmp_path}/no does not exist"
     assert jobs("fetch", job, tmp_path / "p.json", tmp_path / "p.json").code == 2
     assert not list(tmp_path.glob("*.json"))
+
+
+def test_an_old_file_that_may_be_written_and_not_read(
+    jobs: Cuzk, client: EngineClient, witnesses: Witnesses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = submitted(jobs, witnesses.key, witnesses())
+    finished(client, client.job(job))
+    old = tmp_path / "p.json"
+    old.write_text("old")
+
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    result = jobs("fetch", job, old, tmp_path / "s.json")
+    assert (result.code, result.error) == (
+        1,
+        f"{old}: cannot be replaced: the old file cannot be read: permission denied",
+    )
+    assert old.read_text() == "old"
+    assert not (tmp_path / "s.json").exists()
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "/"])

@@ -116,9 +116,14 @@ def test_the_host_s_budget_counts(capsys, tmp_path):
     capsys.readouterr()
     code, out, _ = plan(capsys, "--config", str(path), key=tmp_path / "w/circuit.zkey")
     assert code == 1
-    assert "  host memory      3 MiB of 1 MiB" in out.splitlines()
+    rows = out.splitlines()
+    assert "  host memory      3 MiB of 1 MiB: 1.5 MiB for one partition does not fit" in rows
+    assert next(row for row in rows if row.startswith("  one partition")).endswith("at the peak: fits")
+    assert next(row for row in rows if row.startswith("  2 workers")).endswith("together: fits")
+    assert "as asked for (the host's memory is short)" in out
+    assert "(does not fit)" not in out
+    assert "The host needs 2 MiB: raise memory.total_budget" in rows[-1]
     assert f"  settings         memory.total_budget from {path}" in out.splitlines()
-    assert "raise memory.total_budget" in out
 
 
 def test_what_is_given_up(capsys, monkeypatch):

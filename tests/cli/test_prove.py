@@ -206,7 +206,7 @@ def test_the_host_s_budget_counts(cuzk, outputs, tmp_path):
     path.write_text('[memory]\ntotal_budget = "1MiB"\n')
     refused = cuzk("prove", *files, *outputs, "--config", path)
     assert refused.code == 1
-    assert "the proof needs 1.5 MiB, the device has 1 MiB; raise memory.total_budget" in refused.error
+    assert "the proof needs 1.5 MiB, its budget is 1 MiB; raise memory.total_budget" in refused.error
     assert_nothing_written(outputs)
     path.write_text('[memory]\ntotal_budget = "2MiB"\n')
     assert cuzk("prove", *files, *outputs, "--config", path).code == 0

@@ -65,6 +65,7 @@ def test_all_of_them(settings: Cuzk, client: EngineClient) -> None:
     assert ["pipeline.prestage", "locked", "ahead", "file", "live"] in found
     assert [WORKERS, "on", "cpu", "3", "2", "file", "live"] in found
     assert ["daemon.tls_key", '""', '""', "default", "at", "start"] in found
+    assert ["pipeline.slot_size", "0", "0", "default", "no", "effect"] in found
     document = json.loads(settings("list", "--json").out)["settings"]
     assert [item["key"] for item in document] == [item.key for item in client.settings()]
 
@@ -75,10 +76,17 @@ def test_some_of_them(settings: Cuzk) -> None:
 
     assert keys("workers") == [WORKERS, WORKERS]
     assert keys("residency", "pipeline.prestage") == ["srs.residency", "pipeline.prestage"]
+    for arguments in (("pipeline.prestage",), ("--changed", "pipeline.prestage"), ("pipeline.prestage", "--changed")):
+        assert "pipeline.prestage  locked" in settings(*arguments).out
+    assert settings("--changed", "jobs").out == "all settings are at their defaults\n"
+    assert "did you mean 'workers'" in settings("wrkers").error
+    assert settings("list", "--chnged").error == "unrecognized arguments: --chnged (see cuzk settings list --help)"
     assert set(keys("jobs")) == {"jobs.retention", "jobs.keep_finished"}
     assert "pipeline.prestage" in keys("--changed")
     assert keys("--changed", "jobs") == []
     assert settings("list", "--changed", "jobs").out == "all settings are at their defaults\n"
+    for name, meant in (("prestag", "prestage"), ("pipelin", "pipeline"), ("keep_finish", "jobs.keep_finished")):
+        assert settings("list", name).error == f"unknown setting {name!r}; did you mean {meant!r}?"
     wrong = settings("list", "pipeline.prestaging")
     assert (wrong.code, wrong.out) == (1, "")
     assert wrong.error == "unknown setting 'pipeline.prestaging'; did you mean 'pipeline.prestage'?"
@@ -101,10 +109,39 @@ def test_changing(settings: Cuzk, client: EngineClient) -> None:
     ]
 
 
+def test_a_change_that_makes_no_difference_on_a_device_says_so(cuzk: Cuzk, cuzk_home: Path) -> None:
+    with running(cuzk_home, fake=False) as daemon:
+        result = cuzk("settings", "set", "double_buffer=off", "prestage=off", "--daemon", daemon.address)
+    assert result.out.splitlines() == [
+        "pipeline.prestage = off (was ahead)",
+        "pipeline.double_buffer = false (was true); makes no difference on cpu",
+    ]
+
+
 def test_changing_one_device(settings: Cuzk, client: EngineClient) -> None:
     result = settings("set", "workers=1", "--device", "cpu")
     assert result.out == f"{WORKERS} on cpu = 1 (was 3)\n"
     assert (value_of(client, WORKERS, "cpu"), value_of(client, WORKERS)) == ("1", "2")
+
+
+def test_a_device_with_a_value_of_its_own(settings: Cuzk, client: EngineClient) -> None:
+    how = "--device cpu changes that, with NAME=default to what the others have"
+    result = settings("set", "workers=4")
+    assert result.out.splitlines() == [f"{WORKERS} = 4 (was 2)", f"{WORKERS} on cpu stays 3, a value of its own: {how}"]
+    result = settings("set", "workers=default", "--device", "cpu")
+    assert (result.code, result.out) == (0, f"{WORKERS} on cpu = 4 (was 3)\n")
+    assert [item.device for item in client.settings() if item.key == WORKERS] == [""]
+    assert client.identify().devices[0].workers == 4
+    again = settings("set", "workers=default", "--device", "cpu")
+    assert (again.code, again.out) == (0, "nothing to change: the engine is set so already\n")
+    assert "expected a whole number" in settings("set", "workers=default").error
+    settings("set", "workers=3", "--device", "cpu")
+
+
+def test_a_change_back_to_the_default_is_one(settings: Cuzk, client: EngineClient) -> None:
+    settings("set", "prestage=ahead")
+    listed = settings("list", "pipeline.prestage", "--changed").out.splitlines()
+    assert [row.split()[:3] for row in listed[1:]] == [["pipeline.prestage", "ahead", "ahead"]]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +153,11 @@ def test_changing_one_device(settings: Cuzk, client: EngineClient) -> None:
         (("prestage=early",), 1, 'expected one of "off", "locked", "ahead"'),
         (("workers=9",), 1, "expected a whole number from 1 to 8"),
         (("pipeline.prestaged=off",), 1, "unknown setting 'pipeline.prestaged'; did you mean 'pipeline.prestage'?"),
+        (("wrkers=2",), 1, "unknown setting 'wrkers'; did you mean 'workers'?"),
+        (("agin=2m",), 1, "unknown setting 'agin'; did you mean 'scheduler.aging'?"),
+        (("aging=2m",), 1, "unknown setting 'aging'; did you mean 'scheduler.aging'?"),
         (("daemon.listen=127.0.0.1:1",), 1, "daemon.listen cannot change while the daemon runs"),
+        (("pipeline.slot_size=3",), 1, "pipeline.slot_size is known but has no effect in this version"),
         (("prestage=off", "--device", "cpu"), 1, "pipeline.prestage has no value of its own for one device"),
         (("workers=1", "--device", "cuda:9"), 1, "unknown device 'cuda:9'; known: cpu"),
         (("double_buffer=off", "prestage=early"), 1, "pipeline.prestage"),

@@ -40,6 +40,8 @@ def test_wrong_usage(cuzk, tmp_path):
     assert result.error.startswith(
         'profile "chain:16" has another form, a domain is written as a power: chain:2^16; expected one like '
     )
+    for profile, form in (("dense:4096", "as a power: dense:2^12; "), ("dense:4097", "as a power; expected one like")):
+        assert form in cuzk("workload", profile, tmp_path / "w").error
     result = cuzk("workload", "chain:2^4", tmp_path / "w", "--curve", "secp256k1")
     assert result.code == 2
     assert result.error == '--curve: "secp256k1" is not known, expected bn254 or bls12_381'

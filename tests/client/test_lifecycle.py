@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -25,7 +26,10 @@ from cuzk_engine.client import (
     stop_daemon,
 )
 from cuzk_engine.client.instance import lock_path
+from cuzk_engine.doctor.check import Verdict
+from cuzk_engine.doctor.engine import judge
 from cuzk_engine.errors import SettingError
+from tests.support.certificates import make_certificate, tls
 from tests.support.daemons import FAKE_RUNTIME, ROOT, Witnesses, finished, until, wait_for
 
 
@@ -143,6 +147,31 @@ def test_a_restart_keeps_the_arguments(tmp_path: Path, configuration: Path) -> N
     assert stop_daemon().state is ProcessState.STOPPED
 
 
+def test_a_configuration_named_by_a_relative_path(configuration: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = configuration.read_text() + '[logging]\nlevel = "error"\n'
+    configuration.with_name("two.toml").write_text(text)
+    monkeypatch.chdir(configuration.parent)
+    monkeypatch.setenv("CUZK_CONFIG", "two.toml")
+    with EngineClient(start_daemon().address) as client:
+        assert next(s.value for s in client.settings() if s.key == "logging.level") == "error"
+
+
+def test_a_configuration_that_a_running_engine_does_not_have_is_named(configuration: Path) -> None:
+    first, second = (configuration.with_name(name) for name in ("one.toml", "two.toml"))
+    for file in (first, second):
+        file.write_text(configuration.read_text())
+    start_daemon()
+    assert start_daemon(config=first).message.endswith(
+        f", started without --config; {first} was not read: `cuzk daemon restart --config {first}`"
+    )
+    restart_daemon(config=first)
+    assert start_daemon(config=second).message.endswith(
+        f", started with --config {first}; {second} was not read: `cuzk daemon restart --config {second}`"
+    )
+    for config in (first, None):
+        assert start_daemon(config=config).message.endswith(")")
+
+
 @pytest.mark.leaves("data/jobs.sqlite-*")
 def test_after_kill_9_the_state_is_told_and_a_start_clears_up() -> None:
     first = start_daemon()
@@ -230,6 +259,28 @@ def test_a_configuration_that_was_broken_since_does_not_keep_an_engine_from_bein
     with pytest.raises(SettingError, match="lisen"):
         restart_daemon()
     assert daemon_status().pid == running.pid  # one that could not start again goes on
+    assert stop_daemon().state is ProcessState.STOPPED
+
+
+def test_an_engine_with_tls_is_seen_whatever_configuration_is_at_hand(tmp_path: Path) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl to make a certificate")
+    files = make_certificate(tmp_path, "DNS:localhost,IP:127.0.0.1")
+    other = tmp_path / "tls.toml"
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    head = f'[daemon]\nlisten = "0.0.0.0:{port}"\nstatus_listen = ""\n'
+    other.write_text(head + tls(files))
+    running = start_daemon(config=other)
+    status = daemon_status()
+    assert (status.state, status.pid) == (ProcessState.READY, running.pid), status.message
+    assert judge(status).verdict is Verdict.OK
+    assert "already running" in start_daemon().message
+    other.write_text(head)  # says no longer what it asks for
+    status = daemon_status()
+    assert (status.state, status.pid) == (ProcessState.READY, running.pid)
+    assert "refuses the certificate and token of this configuration" in status.message
+    assert judge(status).verdict is not Verdict.PROBLEM
     assert stop_daemon().state is ProcessState.STOPPED
 
 

@@ -1,17 +1,20 @@
 """TLS and a token, for addresses beyond this machine."""
 
 import shutil
+import socket
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from cuzk_engine import config
-from cuzk_engine.client import DaemonError, EngineClient, ProcessState, daemon_status
+from cuzk_engine.client import DaemonError, EngineClient, ProcessState, daemon_status, start_daemon
 from cuzk_engine.client.address import parse_address
 from cuzk_engine.client.connecting import connect
 from cuzk_engine.daemon.access import access_for
 from cuzk_engine.errors import SettingError
+from tests.cli.conftest import run_process
 from tests.support.certificates import TOKEN, make_certificate, tls
 from tests.support.daemons import running
 
@@ -146,3 +149,55 @@ def test_a_bad_token_file(certificate: Path, tmp_path: Path) -> None:
         access_for(address, settings)
     token.chmod(0o600)
     assert access_for(address, settings).token == TOKEN
+
+
+def test_files_that_are_no_certificate_and_its_key(
+    certificate: Path, certificate_of: Callable[[str], Path], tmp_path: Path
+) -> None:
+    cert, key, token = (certificate / name for name in ("cert.pem", "key.pem", "token"))
+    another = certificate_of("DNS:localhost") / "key.pem"
+    locked = tmp_path / "locked.pem"
+    protect = ["openssl", "pkcs8", "-topk8", "-in", str(key), "-out", str(locked), "-passout", "pass:word"]
+    subprocess.run(protect, check=True, capture_output=True)
+    told = {
+        (key, cert): f"daemon.tls_cert {key}: expected a certificate in PEM form, it holds none",
+        (cert, another): f"daemon.tls_key {another}: is not the key of daemon.tls_cert {cert}",
+        **{
+            (cert, wrong): f"daemon.tls_key {wrong}: expected the private key of daemon.tls_cert, in PEM form and "
+            "without a password"
+            for wrong in (token, cert, locked)
+        },
+    }
+    path = tmp_path / "cuzk.toml"
+    for (first, second), message in told.items():
+        path.write_text(f'[daemon]\ntls_cert = "{first}"\ntls_key = "{second}"\ntoken_file = "{token}"\n')
+        with pytest.raises(SettingError) as fault:
+            access_for(parse_address("0.0.0.0:9820"), config.load(path, environment={}))
+        assert str(fault.value) == message
+    with pytest.raises(DaemonError, match="in PEM form and without a password"):
+        start_daemon(config=path, listen="127.0.0.1:0")
+
+
+def test_a_certificate_for_an_engine_without_tls(cuzk_home: Path, certificate: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        page = f"127.0.0.1:{probe.getsockname()[1]}"
+    with running(cuzk_home, listen="127.0.0.1:0", status_listen=page) as daemon:
+        for address in (daemon.address, page):
+            secured = ("--daemon", address, "--cert", certificate / "cert.pem", "--token", certificate / "token")
+            done = run_process("jobs", *secured)
+            told = f"cuzk: error: the program at {address} does not speak TLS: leave out --cert and --token, or check "
+            assert (done.returncode, done.stdout) == (1, "")
+            assert done.stderr.startswith(told)
+            assert done.stderr.count("\n") == 1  # and nothing of gRPC's own
+
+
+def test_only_one_line_for_a_certificate_that_does_not_fit(
+    cuzk_home: Path, certificate: Path, certificate_of: Callable[[str], Path]
+) -> None:
+    other = certificate_of("DNS:localhost,IP:127.0.0.1") / "cert.pem"
+    with running(cuzk_home, listen="127.0.0.1:0", config=tls(certificate)) as daemon:
+        secured = ("--daemon", daemon.address, "--cert", other, "--token", certificate / "token")
+        done = run_process("jobs", *secured)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
+        assert "TLS handshake failed" in done.stderr
+        assert all(line.split()[1] == "INFO" for line in daemon.stderr.splitlines())

@@ -59,7 +59,7 @@ def test_why_no_card_is_used_is_told_where_all_were_asked_for() -> None:
     assert names.why_cpu([]) == names.why_cpu(["auto"]) != ""
     assert names.why_cpu(["cpu"]) == NAMES.why_cpu([]) == ""
     # Without the advice to do what is being done.
-    assert NONE.why_cpu([]) == "no NVIDIA driver was found (libcuda.so.1); install the driver"
+    assert NONE.why_cpu([]) == "no NVIDIA driver was found (libcuda.so.1), which a GPU needs"
     old = DeviceNames(Machine(Driver((13, 0), (Card((6, 1)),)), 13))
     assert old.why_cpu([]) == "the card has compute capability 6.1, 7.5 or higher is needed"
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from cuzk_engine.daemon.files import AllowedPaths, Spool, content_hash, default_name
+from cuzk_engine.daemon.files import AllowedPaths, Spool, content_hash, default_name, read_key
 from cuzk_engine.daemon.refusal import Reason, RefusedError
 from cuzk_engine.errors import CuzkError, FormatError
 from cuzk_engine.formats.zkey import ZKey
+from tests.support.bellperson import ToyKey, make_toy
 from tests.support.cases import case
 
 
@@ -92,3 +93,9 @@ def test_names() -> None:
     assert default_name("/a/mul/circuit.zkey") == "mul"
     assert default_name("/a/mul/final.zkey") == "final"
     assert issubclass(RefusedError, CuzkError)
+
+
+def test_a_bellperson_key_is_called_one(tmp_path: Path) -> None:
+    (path := tmp_path / "key.params").write_bytes(ToyKey.of(make_toy(1, 3, 9)).params())
+    with pytest.raises(FormatError, match=r"this is a bellperson key \(params\), which the engine does not take"):
+        read_key(str(path))

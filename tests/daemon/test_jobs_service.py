@@ -46,6 +46,26 @@ def test_one_request_id_gives_one_job(client: EngineClient, witnesses: Witnesses
     assert (after.id, after.state) == (first.id, JobState.COMPLETED)
 
 
+def test_a_request_id_with_other_files_is_an_error(client: EngineClient, witnesses: Witnesses) -> None:
+    name, witness = f"request-{uuid.uuid4()}", witnesses()
+    job = finished(client, client.submit(key_path=witnesses.key, witness_path=witness, request_id=name))
+    (other := witnesses()).write_bytes(witness.read_bytes()[:-1] + b"\1")
+    (key := witness.with_name("other.zkey")).write_bytes(witnesses.key.read_bytes() + b"\0")
+    for asked, had in (
+        ({"key_path": witnesses.key, "witness_path": other}, f"the witness {witness}, not {other}"),
+        ({"key_path": key, "witness_path": witness}, f"the key {witnesses.key}, not {key}"),
+        ({"circuit_id": "f" * 16, "witness_path": witness}, f"the key {witnesses.key}, not {'f' * 16}"),
+        ({"key_path": witnesses.key, "witness_path": witness, "more_witnesses": [witness]}, "1 witness, not 2"),
+    ):
+        with pytest.raises(CuzkError) as refusal:
+            client.submit(request_id=name, **asked)
+        assert f"request_id '{name}' is that of job {job.id}, which has " in str(refusal.value)
+        assert had in str(refusal.value)
+    witness.unlink()  # it comes late
+    assert client.submit(key_path=witnesses.key, witness_path=witness, request_id=name).id == job.id
+    assert client.submit(key_path=witnesses.key, witness_path=witnesses(), request_id=name).id == job.id
+
+
 def test_the_same_request_at_the_same_time_gives_one_job(client: EngineClient, witnesses: Witnesses) -> None:
     name, data = f"request-{uuid.uuid4()}", witnesses().read_bytes()
     ids: list[str] = []
@@ -133,7 +153,7 @@ def test_unknown_jobs_are_not_found(client: EngineClient) -> None:
 def test_a_failed_job_has_its_reason_and_no_proof(client: EngineClient, witnesses: Witnesses) -> None:
     job = client.submit(key_path=witnesses.key, witness_path=witnesses(error="it was told to fail"))
     assert finished(client, job).error == "it was told to fail"
-    with pytest.raises(CuzkError, match="it is failed: it was told to fail"):
+    with pytest.raises(CuzkError, match="has no proof: it failed: it was told to fail"):
         client.fetch(job.id)
     crashed = client.submit(key_path=witnesses.key, witness_path=witnesses(crash="by zero"))
     assert finished(client, crashed).error.startswith("internal fault: ZeroDivisionError: by zero (fake_runtime.py:")

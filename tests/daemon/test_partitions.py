@@ -60,8 +60,9 @@ def test_a_job_with_one_witness_is_as_before(client: EngineClient, witnesses: Wi
 
 
 def test_a_failing_partition_fails_the_job_and_stops_the_others(client: EngineClient, witnesses: Witnesses) -> None:
-    job = finished(client, submit(client, witnesses, [{"seconds": 20}, {"error": "no luck"}, {"seconds": 20}]), 10)
-    assert (job.state, job.error) == (JobState.FAILED, "partition 2 of 3: no luck")
+    paths = [witnesses(seconds=20), witnesses(error="no luck"), witnesses(seconds=20)]
+    job = finished(client, client.submit(key_path=witnesses.key, witness_path=paths[0], more_witnesses=paths[1:]), 10)
+    assert (job.state, job.error) == (JobState.FAILED, f"partition 2 of 3 ({paths[1]}): no luck")
     after = submit(client, witnesses, [{}, {}])
     assert finished(client, after, 10).state is JobState.COMPLETED  # the workers are free again
 

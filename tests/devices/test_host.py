@@ -14,7 +14,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from cuzk_engine.devices.base import CancelToken, Owner
 from cuzk_engine.devices.host import HostMemory
 from cuzk_engine.devices.pages import block_bytes, lock_advice, map_pages, wipe
-from cuzk_engine.errors import DeviceFaultError, OutOfDeviceMemoryError
+from cuzk_engine.errors import DeviceFaultError, MemoryPlanError, OutOfDeviceMemoryError
 from cuzk_engine.events import Allocation, Kind, Purpose, Span
 from tests.support.lockers import FakeLocker
 
@@ -318,12 +318,20 @@ def test_a_spent_budget_is_refused_with_the_numbers(memory):
         assert memory.ledger.use().used == 48 * MIB
 
 
+def test_a_margin_is_advised_only_where_the_budget_has_one():
+    for fixed in (False, True):
+        with HostMemory(MIB, fixed=fixed) as memory, pytest.raises(MemoryPlanError) as refusal:
+            memory.reserve(2 * MIB, 0, FIRST, CancelToken())
+        assert "raise memory.total_budget" in str(refusal.value)
+        assert ("lower memory.safety_margin" in str(refusal.value)) is not fixed
+
+
 def test_memory_that_cannot_be_mapped_is_not_counted(memory, monkeypatch):
     def refuse(nbytes):
         raise OSError(12, "Cannot allocate memory")
 
     monkeypatch.setattr("cuzk_engine.devices.host.map_pages", refuse)
-    with pytest.raises(OutOfDeviceMemoryError, match="device host: out of memory"):
+    with pytest.raises(OutOfDeviceMemoryError, match="host memory: out of memory"):
         memory.staging(MIB, Purpose.ABC, FIRST)
 
 

@@ -88,6 +88,12 @@ def test_memory_and_where_its_limit_comes_from(tmp_path: Path, monkeypatch: pyte
     assert too_much.verdict is Verdict.WARNING
     assert "cpu.arena promises more than there is" in too_much.advice
     assert machine.memory("100MiB", tmp_path).verdict is Verdict.WARNING
+    beyond = machine.memory("auto", tmp_path, "900GiB")
+    assert beyond.verdict is Verdict.WARNING
+    assert "memory.total_budget 900GiB is more than there is" in beyond.advice
+    tiny = machine.memory("auto", tmp_path, "4MiB")
+    assert tiny.verdict is Verdict.WARNING
+    assert tiny.found.endswith("memory.total_budget 4MiB")
     monkeypatch.setenv("CUZK_CPU_ARENA", "lots")
     wrong = machine.memory(root=tmp_path)
     assert wrong.verdict is Verdict.PROBLEM
@@ -168,7 +174,12 @@ def test_the_status_page_s_port() -> None:
         taken = engine.status_port(settings, stopped)
         assert taken.verdict is Verdict.PROBLEM
         assert f"127.0.0.1:{port} is in use by pid {os.getpid()}" in taken.found
-        assert engine.status_port(settings, ok("engine", "the engine is ready")).verdict is Verdict.OK
+        assert taken.found.endswith("or choose another daemon.status_listen")
+        own = ok("engine", f"the engine is ready at 127.0.0.1:9820 (pid {os.getpid()}, started by the user)")
+        assert engine.status_port(settings, own).verdict is Verdict.OK
+        other = engine.status_port(settings, ok("engine", "the engine is ready at 127.0.0.1:9820 (pid 1, started by)"))
+        assert other.verdict is Verdict.WARNING
+        assert other.found.endswith("which is not the engine")
     assert engine.status_port(settings, stopped) == ok("status page", f"127.0.0.1:{port} is free")
     settings.values["daemon.status_listen"] = ""
     assert engine.status_port(settings, stopped) == ok("status page", "switched off")

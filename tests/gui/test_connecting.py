@@ -88,6 +88,22 @@ def test_a_proof_by_an_engine_that_asks_for_tls_and_a_token(
     qtbot.waitUntil(lambda: "verified" in window.notice.label.text(), timeout=WAIT_MS)
 
 
+def test_files_are_remembered_once_the_engine_has_answered(
+    secured: Daemon, files: Path, application: Application, preferences: Preferences, qtbot: QtBot, tmp_path: Path
+) -> None:
+    right = access_to(secured, files)
+    other = make_certificate(tmp_path, "DNS:localhost,IP:127.0.0.1") / "cert.pem"
+    window = application.show_at(Access(secured.address, str(other), right.token))
+    qtbot.waitUntil(
+        lambda: (status := window.controller.engine.status) is not None and "does not fit the engine" in status.message,
+        timeout=WAIT_MS,
+    )
+    assert preferences.engines == []
+    window = application.show_at(right)
+    qtbot.waitUntil(lambda: is_ready(window), timeout=WAIT_MS)
+    assert preferences.engines == [right]
+
+
 def test_what_is_missing_is_said_in_one_line(secured: Daemon, files: Path, tmp_path: Path) -> None:
     address, right = secured.address, access_to(secured, files)
     (wrong_token := tmp_path / "token").write_text("another token altogether\n")

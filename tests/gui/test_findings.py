@@ -44,20 +44,15 @@ def engine() -> FakeEngine:
 
 
 @pytest.fixture
-def window(open_window: OpenWindow, engine: FakeEngine, qtbot: QtBot) -> MainWindow:
+def window(window: MainWindow, engine: FakeEngine, qtbot: QtBot) -> MainWindow:
     """With the story of a minute: a finding, and an incident with its picture."""
-    opened = open_window(engine)
-    qtbot.waitUntil(
-        lambda: opened.session.identity is not None and bool(opened.devices.rows) and opened.devices.whole,
-        timeout=WAIT_MS,
-    )
     now = time.monotonic_ns()
     events, jobs = stories.minute(now)
     engine.push(fakes.update(now, events, jobs=jobs))
     engine.push(fakes.update(now + 1))
-    qtbot.waitUntil(lambda: len(opened.session.incidents) == 1, timeout=WAIT_MS)
-    qtbot.waitUntil(lambda: ("incident", "1") in opened.live.findings.cards, timeout=WAIT_MS)
-    return opened
+    qtbot.waitUntil(lambda: len(window.session.incidents) == 1, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: ("incident", "1") in window.live.findings.cards, timeout=WAIT_MS)
+    return window
 
 
 def upload_card(window: MainWindow) -> Card:

@@ -16,7 +16,6 @@ from cuzk_gui.models.causes import CAUSES, Blame
 from cuzk_gui.models.loads import idle_by_cause, last_minute, load
 from cuzk_gui.models.session import Session, Sizes
 from cuzk_gui.models.tracks import SpanTrack
-from cuzk_gui.models.view import TimeView
 from cuzk_gui.theme import Theme
 from cuzk_gui.widgets.idle_table import IdleTable
 from tests.gui import fakes
@@ -24,20 +23,6 @@ from tests.gui.test_charts import SECOND, colour_at, feed, picture
 from tests.gui.test_charts import start as begin
 
 MS = 1_000_000
-
-
-@pytest.fixture
-def scene(theme: Theme) -> Scene:
-    return Scene(Session(), TimeView(10.0), theme, device="cpu")
-
-
-@pytest.fixture
-def stack(scene: Scene, qtbot: QtBot) -> ChartStack:
-    made = ChartStack(scene)
-    made.resize(1200, 700)
-    qtbot.addWidget(made)
-    made.show()
-    return made
 
 
 def events(*gaps: Gap, spans: tuple[Span, ...] = ()) -> EventBatch:

@@ -176,3 +176,11 @@ class TestSeveralPartitions:
         assert names(1) == ["proof.json", "public.json"]
         (only, _) = save_proof(tmp_path, ProofResult("p", "u", "bn128", (("p", "u"),)))
         assert only.name == "proof.json"
+
+    def test_a_folder_in_the_place_of_one_leaves_the_other_as_it_was(self, tmp_path: Path) -> None:
+        (tmp_path / "proof.json").write_text("old")
+        (tmp_path / "public.json").mkdir()
+        with pytest.raises(OSError, match=r"cannot be written: is a folder.*public\.json"):
+            save_proof(tmp_path, ProofResult("p", "u", "bn128"))
+        assert (tmp_path / "proof.json").read_text() == "old"
+        assert len(list(tmp_path.iterdir())) == 2

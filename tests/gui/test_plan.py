@@ -14,7 +14,6 @@ from cuzk_gui.theme import Theme
 from cuzk_gui.widgets.controls import Segmented
 from cuzk_gui.widgets.plan_view import PlanView
 from cuzk_gui.window import MainWindow
-from tests.gui.conftest import OpenWindow
 from tests.gui.fakes import GIB, FakeEngine
 from tests.gui.plans import memory_plan
 
@@ -48,6 +47,18 @@ class TestWords:
         )
         text, tone = model.sentence(memory_plan(peak=9 * GIB, free=6 * GIB))
         assert (text, tone) == ("cannot run: one partition needs 9.00 GiB, the device has 8.00 GiB", Tone.BAD)
+
+    def test_the_machine_s_memory_is_too_small(self) -> None:
+        plan = memory_plan(peak=2 * GIB, workers=2, free=6 * GIB)
+        choices = tuple(replace(choice, fits=False, all_fit=False) for choice in plan.choices)
+        plan = replace(plan, fits=False, choices=choices, chosen=-1, host_peak=2 * GIB, host_capacity=GIB // 2)
+        text, tone = model.sentence(plan)
+        assert text == (
+            "cannot run: one partition needs 1.00 GiB of the machine's memory, the engine has 512.0 MiB: "
+            "raise memory.total_budget"
+        )
+        assert tone is Tone.BAD
+        assert {way[3] for way in model.ways(plan)} == {"the machine's memory is short"}
 
     def test_without_choices(self) -> None:
         """An engine that only says the peak."""
@@ -104,16 +115,6 @@ def engine() -> FakeEngine:
     made = FakeEngine(ProcessState.READY)
     made.free = 6 * GIB
     return made
-
-
-@pytest.fixture
-def window(open_window: OpenWindow, engine: FakeEngine, qtbot: QtBot) -> MainWindow:
-    opened = open_window(engine)
-    qtbot.waitUntil(
-        lambda: opened.session.identity is not None and bool(opened.devices.rows) and opened.devices.whole,
-        timeout=WAIT_MS,
-    )
-    return opened
 
 
 class TestLive:

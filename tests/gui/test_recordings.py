@@ -10,20 +10,19 @@ from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
 from PySide6.QtGui import QDropEvent
 from pytestqt.qtbot import QtBot
 
-from cuzk_engine.client import CuzkError, ProcessState, TelemetryUpdate
+from cuzk_engine.client import CuzkError, TelemetryUpdate
 from cuzk_engine.client.recording import Recording
 from cuzk_engine.events import EventBatch
 from cuzk_engine.proto import engine_v1_pb2 as pb
 from cuzk_engine.recording.contents import Contents
 from cuzk_engine.recording.writer import RecordingWriter
 from cuzk_engine.telemetry.columns import encode_events
-from cuzk_gui.main import _parser
+from cuzk_gui.main import _parser, main
 from cuzk_gui.models.findings import RECORDED
 from cuzk_gui.models.loads import load, shown_stretch
 from cuzk_gui.recording import RecordingFeed, open_recording
 from cuzk_gui.window import MainWindow
 from tests.gui import stories
-from tests.gui.conftest import OpenWindow
 from tests.gui.fakes import GIB, FakeEngine
 from tests.gui.stories import GPU, FakeRecording
 
@@ -31,26 +30,24 @@ WAIT_MS = 10_000
 SECOND = 1_000_000_000
 
 
-@pytest.fixture
-def engine() -> FakeEngine:
-    return FakeEngine(ProcessState.READY)
-
-
-@pytest.fixture
-def window(open_window: OpenWindow, engine: FakeEngine, qtbot: QtBot) -> MainWindow:
-    opened = open_window(engine)
-    qtbot.waitUntil(
-        lambda: opened.session.identity is not None and bool(opened.devices.rows) and opened.devices.whole,
-        timeout=WAIT_MS,
-    )
-    return opened
-
-
 def show(window: MainWindow, recording: FakeRecording, qtbot: QtBot) -> None:
     window.recordings.opener = lambda path: recording
     window.recordings.open("/runs/h200.cuzk")
     qtbot.waitUntil(lambda: window.recording is not None and window.recording.feed.done, timeout=WAIT_MS)
     window.tick()
+
+
+def test_what_is_no_recording_is_said_before_a_window_opens(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cuzk_gui.main._window", lambda arguments: pytest.fail("a window was opened"))
+    (other := tmp_path / "notes.cuzk").write_text("no recording")
+    for path, words in ((tmp_path / "nope.cuzkrec", "no such file"), (other, "recording")):
+        assert main([str(path)]) == 1
+        error = capsys.readouterr().err
+        assert error.startswith(f"cuzk: error: {path}: ")
+        assert words in error
+        assert error.count("\n") == 1
 
 
 class TestShown:

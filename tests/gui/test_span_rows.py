@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cuzk_engine.client.convert import update_from_wire
@@ -45,6 +45,7 @@ def flat(batch: pb.TelemetryBatch, chunk: int, *, columns: bool) -> list[tuple[o
 
 
 @given(st.lists(spans, max_size=40), st.integers(1, 50))
+@example([Span(0, 0, "cpu", "lock", "lock.held", "", 0, -(2**31), 0, None)], 1)
 def test_columns_and_rows_are_the_same(events: list[Span], chunk: int) -> None:
     batch = encode_events(replace(EventBatch.empty(), spans=events))
     assert flat(batch, chunk, columns=True) == flat(batch, chunk, columns=False)
