@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from cuzk_engine.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cuzk_engine.config import Settings
     from cuzk_engine.devices.base import DeviceInfo
     from cuzk_engine.devices.cuda.compiling import Progress
@@ -42,16 +44,20 @@ def open_device(settings: Settings, name: str = "auto", compiling: Progress | No
 
 def open_as_engine(settings: Settings, name: str = "auto") -> OpenedDevice:
     """As one of the engine's devices, which share the host between them. Raises UsageError, CuzkError."""
-    from cuzk_engine.daemon.device_names import DeviceNames
+    from cuzk_engine.devices.select import resolve_name
     from cuzk_engine.errors import SettingError
     from cuzk_engine.process_options import ProcessOptions
     from cuzk_engine.proving_process import OpenedDevice
 
-    name = device_name(settings, name)
-    try:
-        chosen = DeviceNames.of_machine().choose(settings.texts("gpus.devices"))
-    except SettingError:  # of another machine's devices: the question is about this one
-        chosen = []
+    if _is_configured(settings, name):
+        chosen = _devices(settings)
+        name = chosen[0]
+    else:
+        name = resolve_name(name)
+        try:
+            chosen = _devices(settings)
+        except SettingError:  # of another machine's devices: the question is about this one
+            chosen = []
     processes = len(chosen) if name in chosen else 1
     return OpenedDevice.open(name, ProcessOptions.of(settings, processes))
 
@@ -60,11 +66,19 @@ def device_name(settings: Settings, name: str) -> str:
     """``cpu`` or ``cuda:N``. Raises UsageError, CuzkError."""
     from cuzk_engine.devices.select import resolve_name
 
-    if name != "auto" or settings.source("gpus.devices") == "default":
-        return resolve_name(name)
+    return _devices(settings)[0] if _is_configured(settings, name) else resolve_name(name)
+
+
+def _is_configured(settings: Settings, name: str) -> bool:
+    """Whether gpus.devices says which device is meant."""
+    return name == "auto" and settings.source("gpus.devices") != "default"
+
+
+def _devices(settings: Settings) -> Sequence[str]:
+    """Those of an engine with these settings; reads the driver. Raises SettingError."""
     from cuzk_engine.daemon.device_names import DeviceNames
 
-    return DeviceNames.of_machine().choose(settings.texts("gpus.devices"))[0]
+    return DeviceNames.of_machine().choose(settings.texts("gpus.devices"))
 
 
 def pipeline_settings(settings: Settings) -> PipelineSettings:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection
+import contextlib
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cuzk_engine.errors import UsageError
+from cuzk_engine.errors import DaemonError, UsageError
 
 if TYPE_CHECKING:
     from cuzk_engine.client import EngineClient
@@ -63,3 +64,12 @@ def connect(args: argparse.Namespace) -> EngineClient:
 
     check_options(args)
     return connect(args.daemon or "", certificate=args.cert, token=args.token)
+
+
+@contextlib.contextmanager
+def accepted(job_id: str) -> Iterator[None]:
+    """For what follows a job: where the engine goes away, the error says that the job does not."""
+    try:
+        yield
+    except DaemonError as error:
+        raise DaemonError(f"{error}; job {job_id} was accepted and goes on when the engine is there again") from error

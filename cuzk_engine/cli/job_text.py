@@ -25,7 +25,7 @@ def table(jobs: Sequence[JobInfo]) -> list[str]:
         (
             job.id[:SHORT],
             _cut(job.circuit_name),
-            _state(job),
+            state(job),
             _done(job),
             job.device or "-",
             _local(job.submitted_unix_ns).strftime(form),
@@ -41,7 +41,7 @@ def table(jobs: Sequence[JobInfo]) -> list[str]:
 def details(job: JobInfo) -> list[str]:
     now = time.time_ns()
     rows = [
-        ("state", _state(job)),
+        ("state", state(job)),
         ("error", job.error),
         ("circuit", f"{job.circuit_name} ({job.circuit_id}), {job.curve}"),
         ("label", job.label),
@@ -79,7 +79,8 @@ def seconds(nanoseconds: int) -> str:
     return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
-def _state(job: JobInfo) -> str:
+def state(job: JobInfo) -> str:
+    """With the place in the queue."""
     return f"queued, number {job.queue_position}" if job.queue_position else str(job.state)
 
 

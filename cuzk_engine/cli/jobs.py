@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cuzk_engine.cli.console import ProgressLine, say, say_json
-from cuzk_engine.cli.engine import add_action, add_actions, check_options, connect, with_list
+from cuzk_engine.cli.engine import accepted, add_action, add_actions, check_options, connect, with_list
 from cuzk_engine.errors import CuzkError, DaemonError, UsageError
 
 if TYPE_CHECKING:
@@ -74,24 +75,15 @@ def _add_submit(actions: Any) -> None:
 
 
 def completed(arguments: list[str]) -> list[str]:
-    return with_list(arguments, ("list", "submit", "show", "watch", "cancel", "fetch"), takes_names=False)
+    return with_list(arguments, _ACTIONS, takes_names=False)
 
 
 def run(args: argparse.Namespace) -> int:
     from cuzk_engine.cli.signals import terminable
 
     check_options(args)
-    action = {
-        None: _list,
-        "list": _list,
-        "submit": _submit,
-        "show": _show,
-        "watch": _watch,
-        "cancel": _cancel,
-        "fetch": _fetch,
-    }[args.action]
     with terminable(), connect(args) as client:
-        return action(client, args)
+        return _ACTIONS[args.action or "list"](client, args)
 
 
 # ---- actions ----
@@ -209,6 +201,15 @@ def _fetch(client: EngineClient, args: argparse.Namespace) -> int:
     return 0
 
 
+_ACTIONS: Final[dict[str, Callable[[EngineClient, argparse.Namespace], int]]] = {
+    "list": _list,
+    "submit": _submit,
+    "show": _show,
+    "watch": _watch,
+    "cancel": _cancel,
+    "fetch": _fetch,
+}
+
 # ---- inside ----
 
 
@@ -239,11 +240,9 @@ def _follow(client: EngineClient, job: JobInfo, args: argparse.Namespace) -> int
 
     line = ProgressLine(sys.stderr)
     try:
-        with client.watch(job.id) as changes:
+        with accepted(job.id), client.watch(job.id) as changes:
             for job in changes:
                 line.draw(_phase(job), job.progress)
-    except DaemonError as error:
-        raise DaemonError(f"{error}; job {job.id} was accepted and goes on when the engine is there again") from error
     finally:
         line.clear()
     if not job.state.ended:
@@ -256,8 +255,10 @@ def _follow(client: EngineClient, job: JobInfo, args: argparse.Namespace) -> int
 
 
 def _phase(job: JobInfo) -> str:
+    from cuzk_engine.cli.job_text import state
+
     if job.queue_position:
-        return f"queued, number {job.queue_position}"
+        return state(job)
     done = f"{job.partitions_done} of {job.partitions} proofs, " if job.partitions > 1 else ""
     return done + (job.phase or job.state)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import signal
 import sys
 import threading
 import time
@@ -22,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cuzk_engine.cli import configured, outputs
 from cuzk_engine.cli.console import OutputError, ProgressLine, say, say_json
-from cuzk_engine.cli.engine import add_options, check_options, connect
+from cuzk_engine.cli.engine import accepted, add_options, check_options, connect
+from cuzk_engine.cli.signals import handled
 from cuzk_engine.errors import CancelledError, CuzkError, UsageError
 
 if TYPE_CHECKING:
@@ -170,20 +170,9 @@ class _Task:
             self._done.set()
 
 
-class _interruptible:  # noqa: N801 - used like a function
+def _interruptible(task: _Task) -> contextlib.AbstractContextManager[None]:
     """SIGINT and SIGTERM go to the task for the time of the block."""
-
-    def __init__(self, task: _Task) -> None:
-        self._task = task
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._task.interrupt)
-
-    def __exit__(self, *exc: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+    return handled(task.interrupt)
 
 
 def _prove_here(task: _Task) -> dict[str, Any]:
@@ -262,7 +251,7 @@ def _prove_partitions(
 
 def _prove_by_daemon(task: _Task) -> dict[str, Any]:
     started = time.monotonic_ns()
-    from cuzk_engine.client import DaemonError, JobState
+    from cuzk_engine.client import JobState
 
     args = task.args
     with connect(args) as client:
@@ -271,14 +260,9 @@ def _prove_by_daemon(task: _Task) -> dict[str, Any]:
         job_id = job.id
         # A call from within a signal handler could wait for a lock that the interrupted code holds.
         task.when_interrupted(lambda: threading.Thread(target=_cancel_job, args=(args, job_id)).start())
-        try:
-            with client.watch(job_id) as updates:
-                for job in updates:
-                    task.report(job.phase or job.state.value, job.progress)
-        except DaemonError as error:
-            raise DaemonError(
-                f"{error}; job {job_id} was accepted and goes on when the engine is there again"
-            ) from error
+        with accepted(job_id), client.watch(job_id) as updates:
+            for job in updates:
+                task.report(job.phase or job.state.value, job.progress)
         if job.state is JobState.CANCELLED:
             raise CancelledError(f"job {job_id} was cancelled")
         if job.state is not JobState.COMPLETED:

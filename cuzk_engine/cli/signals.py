@@ -1,44 +1,50 @@
-"""Termination as an exception, so that half-written files are removed on the way out."""
+"""Interruption and termination for the time of a block: as an exception, so that half-written files are removed on the
+way out, too late, or told to somebody."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, Final
+
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM)
+
+Handler = Callable[[int, FrameType | None], object]
 
 
 @contextlib.contextmanager
-def terminable() -> Iterator[None]:
-    """SIGTERM ends the block, and then the process, with exit code 143; SIGINT raises KeyboardInterrupt as ever."""
-    before = signal.signal(signal.SIGTERM, _terminate)
+def handled(handler: Handler, numbers: Sequence[signal.Signals] = _ENDING) -> Iterator[None]:
+    """Signals of these numbers go to ``handler`` for the time of the block."""
+    before: dict[signal.Signals, Any] = {}
     try:
+        for number in numbers:
+            before[number] = signal.signal(number, handler)
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
 
-@contextlib.contextmanager
-def held_back() -> Iterator[None]:
+def terminable() -> contextlib.AbstractContextManager[None]:
+    """SIGTERM ends the block, and then the process, with exit code 143; SIGINT raises KeyboardInterrupt as ever."""
+    return handled(_terminate, (signal.SIGTERM,))
+
+
+def held_back() -> contextlib.AbstractContextManager[None]:
     """For what must not be left half done and takes a moment: the first SIGINT or SIGTERM in the block comes too late,
     a second one is obeyed."""
     came: list[int] = []
-    before: dict[int, Any] = {}
+    before = {number: signal.getsignal(number) for number in _ENDING}
 
     def note(number: int, frame: FrameType | None) -> None:
         came.append(number)
-        if len(came) > 1 and callable(before[number]):
-            before[number](number, frame)
+        obey = before[signal.Signals(number)]
+        if len(came) > 1 and callable(obey):
+            obey(number, frame)
 
-    try:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            before[number] = signal.getsignal(number)
-            signal.signal(number, note)
-        yield
-    finally:
-        for held, handler in before.items():
-            signal.signal(held, handler)
+    return handled(note)
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:

@@ -16,7 +16,7 @@ from cuzk_engine.daemon.dispatcher import Dispatcher
 from cuzk_engine.daemon.log import DaemonLog
 from cuzk_engine.daemon.scheduler import Policy
 from cuzk_engine.process_options import PROCESS_KEYS
-from cuzk_engine.settings import NO_EFFECT, PIPELINE_KEYS, TABLE, WORKERS_KEY, value_text
+from cuzk_engine.settings import NO_EFFECT, PIPELINE_KEYS, TABLE, WORKERS_KEY, definition, value_text
 
 log = logging.getLogger("cuzk")
 
@@ -67,7 +67,7 @@ class LiveSettings:
                     device.workers_changed()
 
     def _info(self, key: str, device: str = "", count: int | None = None) -> SettingInfo:
-        item = next(entry for entry in TABLE if entry.key == key)
+        item = definition(key)
         value = self._settings.values[key] if count is None else count
         source = self._settings.source(key) if not device else self._settings.device_sources.get(device, "file")
         return SettingInfo(

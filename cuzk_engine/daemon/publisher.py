@@ -159,12 +159,11 @@ class Publisher:
         for (device, purpose), nbytes in ledger.items():
             batch.memory.add(device=device, purpose=purpose, bytes=nbytes)
         batch.jobs.extend(job_to_wire(subject.jobs.info(job)) for job in subject.jobs.newest(_FIRST_JOBS))
-        told = {(one.time_ns, one.device, one.kind, one.job) for sent in history for one in sent.incidents}
-        earlier = EventBatch.empty()
-        earlier.incidents.extend(
-            one for one in self._incidents.recent if (one.time_ns, one.device, one.kind, one.job) not in told
-        )
-        batch.incidents.extend(encode_events(earlier).incidents)
+        if recent := self._incidents.recent:  # else the history, which may be long, need not be read for them
+            told = {(one.time_ns, one.device, one.kind, one.job) for sent in history for one in sent.incidents}
+            earlier = EventBatch.empty()
+            earlier.incidents.extend(one for one in recent if (one.time_ns, one.device, one.kind, one.job) not in told)
+            batch.incidents.extend(encode_events(earlier).incidents)
         return batch
 
     def _keep(self, incident: Incident) -> None:

@@ -6,10 +6,8 @@ import errno
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,17 +17,13 @@ import pytest
 from cuzk_engine.cli.job_text import details, seconds, summary, table
 from cuzk_engine.client import EngineClient, JobInfo, JobState, PhaseTime, Priority
 from tests.cli.conftest import ROOT, Cuzk, Result, command
-from tests.support.daemons import Daemon, Witnesses, finished, running, until, wait_for
+from tests.support.daemons import Daemon, Witnesses, finished, running, running_alone, until, wait_for
 
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Daemon]:
-    home = Path(tempfile.mkdtemp(prefix="cuzk-j-"))
-    try:
-        with running(home) as daemon:
-            yield daemon
-    finally:
-        shutil.rmtree(home)
+    with running_alone() as daemon:
+        yield daemon
 
 
 @pytest.fixture
@@ -286,19 +280,25 @@ def test_errors_are_one_line(jobs: Cuzk, arguments: tuple[str, ...], code: int, 
     assert message in result.error
 
 
+class Knowing:
+    """In a client's place: knows these jobs."""
+
+    def __init__(self, known: list[JobInfo]) -> None:
+        self._known = known
+
+    def __enter__(self) -> Knowing:
+        return self
+
+    def __exit__(self, *exc: object) -> None: ...
+
+    def jobs(self) -> list[JobInfo]:
+        return self._known
+
+
 def test_an_id_must_be_told_from_others(cuzk: Cuzk, monkeypatch: pytest.MonkeyPatch) -> None:
     known = [info(id="abcd0000-1"), info(id="abcd1111-2"), info(id="ffff0000-3", request_id="abcd")]
 
-    class Client:
-        def __enter__(self) -> Client:
-            return self
-
-        def __exit__(self, *exc: object) -> None: ...
-
-        def jobs(self) -> list[JobInfo]:
-            return known
-
-    monkeypatch.setattr("cuzk_engine.cli.jobs.connect", lambda args: Client())
+    monkeypatch.setattr("cuzk_engine.cli.jobs.connect", lambda args: Knowing(known))
     assert cuzk("jobs", "show", "abcd0").out.startswith("job abcd0000-1\n")
     assert cuzk("jobs", "show", "abcd").out.startswith("job ffff0000-3\n")
     known.pop()
@@ -309,16 +309,7 @@ def test_an_id_must_be_told_from_others(cuzk: Cuzk, monkeypatch: pytest.MonkeyPa
 def test_a_list_that_is_full_says_so(cuzk: Cuzk, monkeypatch: pytest.MonkeyPatch) -> None:
     known = [info(id=f"{number:08}-0") for number in range(1000)]
 
-    class Client:
-        def __enter__(self) -> Client:
-            return self
-
-        def __exit__(self, *exc: object) -> None: ...
-
-        def jobs(self) -> list[JobInfo]:
-            return known
-
-    monkeypatch.setattr("cuzk_engine.cli.jobs.connect", lambda args: Client())
+    monkeypatch.setattr("cuzk_engine.cli.jobs.connect", lambda args: Knowing(known))
     full = "of older ones than the newest 1,000 the engine tells by their ids only"
     assert cuzk("jobs", "list").out.splitlines()[-2:] == ["980 older ones are not shown: --limit", full]
     assert cuzk("jobs", "list", "--state", "active").out.splitlines() == ["no jobs", full]

@@ -5,12 +5,9 @@ import os
 import pty
 import random
 import select
-import shutil
 import signal
 import subprocess
-import tempfile
 import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -20,7 +17,7 @@ from cuzk_engine.formats.proof import Proof, PublicSignals, VerificationKey
 from cuzk_engine.groth16.verify import verify
 from tests.cli.conftest import ROOT, command, run_process
 from tests.support.cases import BROKEN, case
-from tests.support.daemons import running
+from tests.support.daemons import running_alone
 
 GOOD = (BROKEN / "good.zkey", BROKEN / "good.wtns")
 
@@ -118,12 +115,8 @@ def test_a_progress_line_on_a_terminal(tmp_path):
 
 @pytest.fixture(scope="module")
 def engine():
-    home = Path(tempfile.mkdtemp(prefix="cuzk-c-"))
-    try:
-        with running(home, fake=False) as daemon:
-            yield daemon
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
+    with running_alone(fake=False) as daemon:
+        yield daemon
 
 
 @pytest.mark.parametrize("item", [case("bn128", "mul_pub"), case("bls12381", "chain_254")], ids=str)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ import pytest
 
 from cuzk_engine.client import EngineClient, SettingChange
 from tests.cli.conftest import Cuzk, Result
-from tests.support.daemons import Daemon, running
+from tests.support.daemons import Daemon, running, running_alone
 
 WORKERS = "gpus.gpu_workers_per_device"
 CONFIG = '[pipeline]\nprestage = "locked"\n[devices.cpu]\nworkers = 3\n'
@@ -21,12 +19,8 @@ CONFIG = '[pipeline]\nprestage = "locked"\n[devices.cpu]\nworkers = 3\n'
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Daemon]:
-    home = Path(tempfile.mkdtemp(prefix="cuzk-s-"))
-    try:
-        with running(home, config=CONFIG) as daemon:
-            yield daemon
-    finally:
-        shutil.rmtree(home)
+    with running_alone(config=CONFIG) as daemon:
+        yield daemon
 
 
 @pytest.fixture

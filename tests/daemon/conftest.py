@@ -1,24 +1,18 @@
 """One daemon with the fake device for all tests of a module that do not harm it."""
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from cuzk_engine.client import EngineClient
-from tests.support.daemons import Daemon, Witnesses, running
+from tests.support.daemons import Daemon, Witnesses, running_alone
 
 
 @pytest.fixture(scope="module")
 def shared_daemon() -> Iterator[Daemon]:
-    home = Path(tempfile.mkdtemp(prefix="cuzk-d-"))
-    try:
-        with running(home) as daemon:
-            yield daemon
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
+    with running_alone() as daemon:
+        yield daemon
 
 
 @pytest.fixture

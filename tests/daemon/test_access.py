@@ -1,6 +1,5 @@
 """TLS and a token, for addresses beyond this machine."""
 
-import shutil
 import socket
 import subprocess
 from collections.abc import Callable
@@ -22,8 +21,6 @@ from tests.support.daemons import running
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with cert.pem, key.pem and token."""
-    if shutil.which("openssl") is None:
-        pytest.skip("needs openssl to make a certificate")
     return make_certificate(tmp_path_factory.mktemp("tls"), "DNS:localhost,IP:127.0.0.1")
 
 

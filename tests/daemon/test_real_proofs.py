@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +19,7 @@ from cuzk_engine.formats.source import SourceFile
 from cuzk_engine.formats.zkey import ZKEY_SPEC
 from cuzk_engine.groth16.verify import verify
 from tests.support.cases import BROKEN, TINY_CASES, Case, case
-from tests.support.daemons import Daemon, finished, running, until
+from tests.support.daemons import Daemon, finished, running_alone, until
 
 BROKEN_FILES = [
     path for path in sorted(BROKEN.iterdir()) if path.suffix in (".zkey", ".wtns") and not path.name.startswith("good")
@@ -29,12 +28,8 @@ BROKEN_FILES = [
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Daemon]:
-    home = Path(tempfile.mkdtemp(prefix="cuzk-r-"))
-    try:
-        with running(home, fake=False) as daemon:
-            yield daemon
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
+    with running_alone(fake=False) as daemon:
+        yield daemon
 
 
 @pytest.fixture

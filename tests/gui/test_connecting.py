@@ -32,8 +32,6 @@ WAIT_MS = 30_000
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with cert.pem, key.pem and token."""
-    if shutil.which("openssl") is None:
-        pytest.skip("needs openssl to make a certificate")
     return make_certificate(tmp_path_factory.mktemp("tls"), "DNS:localhost,IP:127.0.0.1")
 
 

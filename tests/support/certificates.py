@@ -1,13 +1,18 @@
 """Certificates and tokens for engines that ask for them."""
 
+import shutil
 import subprocess
 from pathlib import Path
+
+import pytest
 
 TOKEN = "a token of some length"
 
 
 def make_certificate(folder: Path, alternatives: str) -> Path:
-    """Leaves cert.pem, key.pem and token in ``folder``. Needs openssl."""
+    """Leaves cert.pem, key.pem and token in ``folder``, which it returns."""
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl to make a certificate")
     names = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
     extra = ["-subj", "/CN=localhost", "-addext", f"subjectAltName={alternatives}"]
     command = [

@@ -149,6 +149,13 @@ def running(home: Path, **options: Any) -> Iterator[Daemon]:
         daemon.close()
 
 
+@contextmanager
+def running_alone(**options: Any) -> Iterator[Daemon]:
+    """One in a home folder of its own, whose path is short enough for a socket's name."""
+    with tempfile.TemporaryDirectory(prefix="cuzk-") as home, running(Path(home), **options) as daemon:
+        yield daemon
+
+
 class Witnesses:
     """Good witnesses of one small case, each with an instruction for the fake device."""
 
