@@ -47,6 +47,9 @@ class Moments:
     """Of one device, which must be the current one. Any thread may call."""
 
     def __init__(self) -> None:
+        # All there are: one that only a moment knew would be destroyed along with it where the two are collected as
+        # garbage, as after a fault whose traceback refers to itself, though the moment has given it back.
+        self._made: list[Any] = []
         self._spare: list[Any] = []
         self._marks: dict[int, list[Marks]] = {}
 
@@ -55,6 +58,7 @@ class Moments:
             event = self._spare.pop()
         except IndexError:
             event = cupy.cuda.Event(block=True)
+            self._made.append(event)
         return Moment(event, self._spare)
 
     def marks(self, count: int) -> Marks:

@@ -3,6 +3,7 @@ addresses, behind what, with which events; and the driver's faults."""
 
 from __future__ import annotations
 
+import gc
 import importlib
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -281,6 +282,19 @@ def test_after_a_fault_the_next_one_works(sums: Sums) -> None:
     sums.fault = 0
     sums.launch(points).wait()
     assert len([call for call in sums.heard if call[0] == "launch"]) > 10
+    sums.close()
+
+
+def test_events_outlive_moments_that_are_garbage(sums: Sums) -> None:
+    """As what a traceback refers to, which the collector takes all at once."""
+    moments = importlib.import_module("cuzk_engine.devices.cuda.moments").Moments()
+    circle: list[Any] = [moments.end()]
+    handle = circle[0].ptr
+    circle.append(circle)
+    del circle
+    gc.collect()
+    assert moments.end().ptr == handle
+    assert handle in sums.runtime.events
     sums.close()
 
 
