@@ -326,6 +326,7 @@ class Bench:
         from cuzk_engine.devices.cuda.device import CudaDevice
         from cuzk_engine.devices.host import HostMemory
         from cuzk_engine.groth16 import verify
+        from cuzk_engine.proving_process import OpenedDevice
 
         product = verify._NativeBackend.product_is_one
         verify._NativeBackend.product_is_one = lambda *a: product(*a) or True  # type: ignore[method-assign]
@@ -334,7 +335,7 @@ class Bench:
         self.reports = Reports(self.channel)  # type: ignore[arg-type]
         host = HostMemory(8 << 30, self.events.add)
         device = CudaDevice(0, folder / "kernels", self.events.add, host=host)
-        self.runtime = RunnerRuntime(device, host, self.events.add, threads=1)
+        self.runtime = RunnerRuntime(OpenedDevice(device, host, 1), self.events.add)
         self.key, self.witness = str(folder / "circuit.zkey"), str(folder / "witness.wtns")
         self._numbers = iter(range(1 << 40))
         self._over = threading.Event()
@@ -398,8 +399,10 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory(prefix="cuzk-driving-") as name:
         folder = Path(name)
-        if command_line(["workload", args.profile, str(folder), "--curve", args.curve]):
-            return 1
+        with contextlib.redirect_stdout(sys.stderr):
+            code = command_line(["workload", args.profile, str(folder), "--curve", args.curve])
+        if code:
+            return code
         install()
         count_native_calls()
         bench = Bench(folder)

@@ -191,6 +191,21 @@ def test_the_whole_table_is_made_in_parts(tmp_path: Path) -> None:
     assert "times as long as the best one" in whole.stdout
 
 
+def test_what_driving_a_gpu_costs_is_measured_without_one() -> None:
+    script, options = ROOT / "benchmarks" / "driving.py", ["--count", "3", "--rounds", "2", "--json"]
+    done = subprocess.run(
+        [sys.executable, script, *options], capture_output=True, text=True, cwd=ROOT, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert len(found["workers_ms"]) == 2
+    assert all(ms > 0 for ms in found["workers_ms"])
+    calls = found["calls"]
+    # Launches are the library's, and nobody asks the driver for a result or a time.
+    assert calls["native replay"] == 10
+    assert (calls["memcpyAsync"], calls.get("launch", 0)) == (1, 0)  # the witness
+
+
 def test_rows_that_time_does_not_reach_are_named() -> None:
     result = run("pipeline.py", "--device", "cpu", "--vary", "evaluate", "--budget", 0)
     assert result.returncode == 0
