@@ -93,10 +93,6 @@ class Runtime(types.ModuleType):
         CALLS["memGetInfo"] += 1
         return _LIMIT, _LIMIT
 
-    def pointerGetAttributes(self, address: int) -> Any:  # noqa: N802
-        CALLS["pointerGetAttributes*"] += 1
-        return _PINNED
-
     def hostRegister(self, address: int, nbytes: int, flags: int) -> None: ...  # noqa: N802
     def hostUnregister(self, address: int) -> None: ...  # noqa: N802
     def getDeviceProperties(self, number: int) -> dict[str, bytes]:  # noqa: N802
@@ -106,16 +102,9 @@ class Runtime(types.ModuleType):
         return 1
 
     def memPoolSetAttribute(self, pool: int, attribute: int, value: int) -> None: ...  # noqa: N802
-    def memPoolGetAttribute(self, pool: int, attribute: int) -> int:  # noqa: N802
-        CALLS["memPoolGetAttribute"] += 1
-        return 0
-
     def memPoolTrimTo(self, pool: int, nbytes: int) -> None: ...  # noqa: N802
     def deviceSynchronize(self) -> None: ...  # noqa: N802
     def free(self, address: int) -> None: ...
-
-
-_PINNED: Final = types.SimpleNamespace(type=1)
 
 
 class Event:
@@ -258,10 +247,22 @@ def install() -> None:
 
     silent = ctypes.cast(ctypes.CDLL("libm.so.6").fegetround, ctypes.c_void_p).value  # takes anything, returns 0
     calls.functions = lambda: Driver(*[silent] * len(Driver._fields_))  # type: ignore[assignment]
+    calls.record = _counted("eventRecord", None)
+    calls.is_over = _counted("eventQuery", True)
+    calls.is_page_locked = _counted("pointerGetAttribute", True)
+    calls.pool_use = _counted("memPoolGetAttribute", 0)
     physical.memory_info = runtime.memGetInfo
     module.build = lambda *_: (b"", "")  # type: ignore[assignment]
     module.Kernels.prepare = lambda *_: 0  # type: ignore[assignment,method-assign]
     vectors.Vectors.prepare = _prepared  # type: ignore[method-assign]
+
+
+def _counted(name: str, answer: Any) -> Any:
+    def call(*_: Any) -> Any:
+        CALLS[name] += 1
+        return answer
+
+    return call
 
 
 def _prepared(self: Any, parts: Any, n: int, domain: int, n_vars: int, allocate: Any) -> Any:

@@ -58,15 +58,19 @@ _DEFAULTS: Final = PipelineSettings()
 
 @dataclass(frozen=True, slots=True)
 class ProofOutcome:
-    """A verified proof. ``phases``: name → nanoseconds, in order; ``mode``: what was really done; ``peak_bytes``: of
-    the plan."""
+    """A verified proof. ``public_bytes``: the public signals, plain, 32 bytes each, little-endian; ``phases``: name →
+    nanoseconds, in order; ``mode``: what was really done; ``peak_bytes``: of the plan."""
 
     proof: Proof
-    public: PublicSignals
+    public_bytes: bytes
     device: str
     phases: dict[str, int]
     mode: Mode
     peak_bytes: int
+
+    @property
+    def public(self) -> PublicSignals:
+        return PublicSignals.from_bytes(self.public_bytes)
 
     @property
     def prestage(self) -> Prestage:
@@ -194,7 +198,7 @@ class Runner:
         run.advance(run.costs.read_witness())
         assembly = _Assembly(key, self._randomness)
         admitted, sums = self._sum(run, key, facts, witness, settings, assembly)
-        public = PublicSignals(witness.public_values(key.sizes.n_public))
+        public = witness.public_bytes(key.sizes.n_public)
         with run.phase("assemble", Kind.ASSEMBLE):
             proof = assembly.finish(sums)
         with run.phase("verify", Kind.VERIFY):
@@ -283,9 +287,9 @@ class Runner:
         found = remedies(done, workers, self._gate.capacity(), device.info.kind, device.info.id, total, least)
         return replace(picture, settings=tuple(mode.settings().items()), remedies=found)
 
-    def _verify(self, key: ProvingKey, witness: Witness, public: PublicSignals, proof: Proof) -> None:
+    def _verify(self, key: ProvingKey, witness: Witness, public: bytes, proof: Proof) -> None:
         try:
-            key.verification_key.verify(public.values, proof)
+            key.verification_key.verify_values(public, proof)
         except ProofInvalidError as error:
             if not key.is_unchanged():
                 self.keys.evict(key.path)

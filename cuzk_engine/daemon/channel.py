@@ -1,7 +1,7 @@
 """Messages between the supervisor and a device process, over one local socket.
 
-A frame is two little-endian u32 lengths, then a JSON object, then bytes (telemetry columns; empty for most). Large
-vectors never pass through here.
+A frame is two little-endian u32 lengths, then a JSON object, then bytes (telemetry columns, or a proof's public signals;
+empty for most). Large vectors never pass through here.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import threading
 from typing import Any, Final
 
 _LENGTHS: Final = struct.Struct("<II")
-MAX_JSON: Final = 64 << 20  # a proof travels with its public signals, 80 bytes each
-MAX_BLOB: Final = 64 << 20
+MAX_JSON: Final = 64 << 20
+MAX_BLOB: Final = 64 << 20  # a proof travels with its public signals, 32 bytes each
 
 Message = dict[str, Any]
 

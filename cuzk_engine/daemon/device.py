@@ -158,7 +158,7 @@ class Workers:
             with self._lock:
                 cancel = self._cancels[order.job, order.partition]
             try:
-                answer = self._prove(order, cancel)
+                answer, public = self._prove(order, cancel)
             except DeviceLostError as error:  # no answer: the order ends with the process
                 self._lost(str(error))
                 return
@@ -167,46 +167,50 @@ class Workers:
                 del self._cancels[order.job, order.partition]
                 if not self._cancels:
                     self._watch.pause()
-            self._tell(order, answer)
+            self._tell(order, answer, public)
 
-    def _tell(self, order: Order, answer: Message) -> None:
+    def _tell(self, order: Order, answer: Message, public: bytes) -> None:
         """Whatever the answer is, the supervisor hears that the partition has ended."""
         done = {"type": "done", "job": order.job, "partition": order.partition}
         with contextlib.suppress(OSError):  # the supervisor has gone: so will this process
             with contextlib.suppress(ValueError):  # too many events for one message: they are lost
                 self._events.flush()  # what a job did is known before that it ended
             try:
-                self._channel.send({**done, **answer})
+                self._channel.send({**done, **answer}, public)
             except ValueError as error:
                 reason = f"the proof and its public signals are too large to be delivered by the engine: {error}"
                 self._channel.send({**done, **_failed(reason)})
 
-    def _prove(self, order: Order, cancel: CancelToken) -> Message:
+    def _prove(self, order: Order, cancel: CancelToken) -> tuple[Message, bytes]:
+        """What is told of the order, and the public signals of its proof."""
         try:
             with self._reports.of(order) as progress:
                 outcome = self._runtime.prove(order, progress, cancel)
-        except CancelledError:
-            return {"outcome": "cancelled"}
         except DeviceLostError:
             raise
-        except MemoryPlanError as error:
+        except Exception as error:
+            return _ended(error), b""
+        answer = {"outcome": "completed", "proof": outcome.proof_json, "phases": outcome.phases}
+        return answer, outcome.public
+
+
+def _ended(error: Exception) -> Message:
+    """What is told of an order that ended so."""
+    match error:
+        case CancelledError():
+            return {"outcome": "cancelled"}
+        case MemoryPlanError():
             return {**_failed(str(error), Fault.PLAN), "needed": error.requested}
-        except OutOfDeviceMemoryError as error:
+        case OutOfDeviceMemoryError():
             return {**_failed(str(error), Fault.MEMORY), "reduced": getattr(error, "reduced", None)}
-        except ProofInvalidError as error:
+        case ProofInvalidError():
             return _failed(str(error), Fault.UNVERIFIED)
-        except CuzkError as error:
+        case CuzkError():
             return _failed(str(error))
-        except MemoryError:
+        case MemoryError():
             return _failed("the machine's memory was exhausted while proving")
-        except Exception as error:  # a fault of ours must cost this job only
+        case _:  # a fault of ours must cost this job only
             return _failed(f"internal fault: {_where(error)}")
-        return {
-            "outcome": "completed",
-            "proof": outcome.proof_json,
-            "public": outcome.public_json,
-            "phases": outcome.phases,
-        }
 
 
 def _failed(error: str, fault: Fault = Fault.ERROR) -> Message:

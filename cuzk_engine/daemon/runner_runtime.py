@@ -99,7 +99,7 @@ class RunnerRuntime:
             self._phases.of_this_thread(progress),
             cancel,
         )
-        return Outcome(outcome.proof.to_json(), outcome.public.to_json(), list(outcome.phases.items()))
+        return Outcome(outcome.proof.to_json(), outcome.public_bytes, list(outcome.phases.items()))
 
     def load_key(self, path: str, settings: Mapping[str, str]) -> bool:
         return self._keys.load(path, hot=pipeline_settings(settings).residency is Residency.HOST)

@@ -43,10 +43,11 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Texts of a verified proof, as snarkjs writes them, and what each phase took (name, nanoseconds)."""
+    """A verified proof as snarkjs writes it, its public signals (plain, 32 bytes each, little-endian), and what each
+    phase took (name, nanoseconds)."""
 
     proof_json: str
-    public_json: str
+    public: bytes
     phases: list[tuple[str, int]] = field(default_factory=list)
 
 

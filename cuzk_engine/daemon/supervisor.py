@@ -258,12 +258,13 @@ class Supervisor:
         part = message["job"], message["partition"]
         self.dispatcher.progress(device.id, part, message["phase"], message["fraction"])
 
-    def partition_done(self, device: DeviceHandle, message: Message) -> None:
+    def partition_done(self, device: DeviceHandle, message: Message, public: bytes) -> None:
         part = message["job"], message["partition"]
         match message["outcome"]:
             case "completed":
                 phases = [(str(name), int(duration)) for name, duration in message["phases"]]
-                self.dispatcher.completed(device.id, part, (message["proof"], message["public"]), phases)
+                proof = message["proof"], PublicSignals.from_bytes(public).to_json()
+                self.dispatcher.completed(device.id, part, proof, phases)
             case "cancelled":
                 self.dispatcher.cancelled(device.id, part)
             case _:

@@ -21,6 +21,7 @@ MAX_PROOF_BYTES: Final = 64 << 10  # real ones have 1.2 KB
 # A public signal takes up to 82 bytes, its point in the verification key up to 250: room for 200,000 of them.
 MAX_PUBLIC_BYTES: Final = 16 << 20
 MAX_VERIFICATION_KEY_BYTES: Final = 64 << 20
+_VALUE_BYTES: Final = 32
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,12 @@ class PublicSignals:
             field_element(path, value, f"public signal {index}", prime, title) for index, value in enumerate(document)
         )
         return cls(tuple(values))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> PublicSignals:
+        """Of plain values, 32 bytes each, little-endian."""
+        size = _VALUE_BYTES
+        return cls(tuple(int.from_bytes(data[at : at + size], "little") for at in range(0, len(data), size)))
 
     def to_json(self) -> str:
         """As snarkjs writes it, to the byte: an empty list is [ and ] on two lines."""

@@ -101,10 +101,13 @@ class Witness:
         """(n, 4) plain values as 64-bit limbs, least significant first; a view, aligned to 4 bytes only."""
         return as_limbs(self.raw)
 
+    def public_bytes(self, n_public: int) -> bytes:
+        """The outputs and public inputs, values 1 to `n_public`: plain, 32 bytes each, little-endian."""
+        return self.raw[1 : n_public + 1].tobytes()
+
     def public_values(self, n_public: int) -> tuple[int, ...]:
-        """The outputs and public inputs: values 1 to `n_public`."""
-        size = int(self.raw.shape[1])
-        data = self.raw[1 : n_public + 1].tobytes()
+        """The same as numbers."""
+        data, size = self.public_bytes(n_public), int(self.raw.shape[1])
         return tuple(int.from_bytes(data[start : start + size], "little") for start in range(0, len(data), size))
 
 

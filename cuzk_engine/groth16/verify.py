@@ -42,8 +42,8 @@ class _Backend(Protocol):
 
     def g1(self, point: G1Point) -> Handle: ...
     def g2(self, point: G2Point) -> Handle: ...
-    def combine(self, points: Sequence[Handle], scalars: Sequence[int]) -> Handle:
-        """Σ scalars[i] · points[i], in G1."""
+    def combine(self, points: Sequence[Handle], scalars: bytes) -> Handle:
+        """Σ scalars[i] · points[i], in G1; the scalars plain, little-endian, one after another."""
         ...
 
     def product_is_one(self, g1: Sequence[Handle], g2: Sequence[Handle]) -> bool: ...
@@ -79,25 +79,37 @@ class PreparedKey:
     def verify(self, public: Sequence[int], proof: Proof) -> None:
         """Returns when the proof is valid for these public signals; raises ProofInvalidError that names what is
         wrong."""
-        self._check_ranges(public, proof)
+        curve = self.curve
+        self._check_count(len(public), proof)
+        for index, value in enumerate(public):
+            if not 0 <= value < curve.r:
+                raise ProofInvalidError(f"public signal {index} is not below the prime of {curve.title}'s scalar field")
+        self._check(b"".join(value.to_bytes(curve.n8r, "little") for value in public), proof)
+
+    def verify_values(self, public: bytes, proof: Proof) -> None:
+        """The same for public signals that are known to be below r: plain, 32 bytes each, little-endian."""
+        self._check_count(len(public) // self.curve.n8r, proof)
+        self._check(public, proof)
+
+    def _check(self, public: bytes, proof: Proof) -> None:
+        self._check_coordinates(proof)
         backend = self._backend
         minus_a = _checked("pi_a", backend.g1, _negated(self.curve, proof.a))
         b = _checked("pi_b", backend.g2, proof.b)
         c = _checked("pi_c", backend.g1, proof.c)
-        x = backend.combine(self._ic, [1, *public])
+        x = backend.combine(self._ic, (1).to_bytes(self.curve.n8r, "little") + public)
         if not backend.product_is_one([minus_a, self._alpha, x, c], [b, self._beta, self._gamma, self._delta]):
             raise ProofInvalidError("the pairing equation does not hold for these public signals")
 
-    def _check_ranges(self, public: Sequence[int], proof: Proof) -> None:
-        curve = self.curve
+    def _check_count(self, count: int, proof: Proof) -> None:
+        curve, expected = self.curve, len(self._ic) - 1
         if proof.curve is not curve:
             raise ProofInvalidError(f"proof is for {proof.curve.title}, the verification key for {curve.title}")
-        expected = len(self._ic) - 1
-        if len(public) != expected:
-            raise ProofInvalidError(f"{len(public):,} public signals, the verification key expects {expected:,}")
-        for index, value in enumerate(public):
-            if not 0 <= value < curve.r:
-                raise ProofInvalidError(f"public signal {index} is not below the prime of {curve.title}'s scalar field")
+        if count != expected:
+            raise ProofInvalidError(f"{count:,} public signals, the verification key expects {expected:,}")
+
+    def _check_coordinates(self, proof: Proof) -> None:
+        curve = self.curve
         coordinates = {"pi_a": proof.a, "pi_b": (*proof.b[0], *proof.b[1]), "pi_c": proof.c}
         for item, values in coordinates.items():
             if not all(0 <= value < curve.q for value in values):
@@ -142,16 +154,15 @@ class _NativeBackend:
     def g2(self, point: G2Point) -> bytes:
         return self._check(Group.G2, encode_g2(self._curve, point))
 
-    def combine(self, points: Sequence[bytes], scalars: Sequence[int]) -> bytes:
+    def combine(self, points: Sequence[bytes], scalars: bytes) -> bytes:
         curve, n = self._curve, len(points)
         threads = min(_THREADS, -(-n // _POINTS_A_THREAD))
         nbytes = self._library.msm_scratch_bytes(curve, Group.G1, n, threads)
         out = native.aligned(curve.g1_bytes)
-        plain = b"".join(scalar.to_bytes(curve.n8r, "little") for scalar in scalars)
         call = native.Call(threads)
         with self._lock:  # else each worker's thread leaves scratch in a heap of its own
             scratch = self._scratch if self._scratch.size >= nbytes else native.aligned(nbytes)
-            self._library.msm(curve, Group.G1, b"".join(points), plain, n, out, scratch, nbytes, call)
+            self._library.msm(curve, Group.G1, b"".join(points), scalars, n, out, scratch, nbytes, call)
             if nbytes <= _MOST_SCRATCH:
                 self._scratch = scratch
         return out.tobytes()
@@ -180,10 +191,10 @@ class _ArkworksBackend:
     def g2(self, point: G2Point) -> Handle:
         return self._point(self._arkworks.G2Point, (*point[0], *point[1]))
 
-    def combine(self, points: Sequence[Handle], scalars: Sequence[int]) -> Handle:
-        return self._arkworks.G1Point.multiexp_unchecked(
-            list(points), [self._arkworks.Scalar(scalar) for scalar in scalars]
-        )
+    def combine(self, points: Sequence[Handle], scalars: bytes) -> Handle:
+        size, scalar = len(scalars) // len(points), self._arkworks.Scalar
+        values = [int.from_bytes(scalars[at : at + size], "little") for at in range(0, len(scalars), size)]
+        return self._arkworks.G1Point.multiexp_unchecked(list(points), [scalar(value) for value in values])
 
     def product_is_one(self, g1: Sequence[Handle], g2: Sequence[Handle]) -> bool:
         return self._arkworks.GT.pairing_check(list(g1), list(g2))

@@ -71,11 +71,11 @@ def test_a_process_that_is_ending_gets_no_jobs(monkeypatch: pytest.MonkeyPatch) 
 
 class HugeRuntime:
     def prove(self, order: Order, progress: Any, cancel: Any) -> Outcome:
-        return Outcome("{}", "[" + "1" * 2000 + "]", [])
+        return Outcome("{}", bytes(2016), [])
 
 
 def test_a_result_too_large_for_a_message_ends_the_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(channels, "MAX_JSON", 1000)
+    monkeypatch.setattr(channels, "MAX_BLOB", 1000)
     ours, theirs = socket.socketpair()
     here, there = BlockingChannel(ours), BlockingChannel(theirs)
     ours.settimeout(10)

@@ -105,6 +105,7 @@ class CudaDevice(LedgerDevice):
             self._card = card.view(number)
             before = self._card.memory()
             runtime.free(0)  # creates the context
+            self._guard.has_context = True
             self._compute = cupy.cuda.Stream(non_blocking=True, priority=HIGHEST)
             self._h2d, self._d2h = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
             free, total = physical.memory_info()
@@ -165,7 +166,7 @@ class CudaDevice(LedgerDevice):
             buffer.before_write(stream)
             marks, end = self._timeline.moments.marks(1), self._timeline.moments.end()
             pinned = is_pinned(flat)
-            marks.events[0].record(stream)
+            marks.begin(stream)
             if flat.size:
                 runtime.memcpyAsync(buffer.address, flat.ctypes.data, flat.size, _TO_DEVICE, stream.ptr)
             end.record(stream)
@@ -188,7 +189,7 @@ class CudaDevice(LedgerDevice):
         with self._guard:
             buffer.before_read(self._d2h)
             marks, end = self._timeline.moments.marks(1), self._timeline.moments.end()
-            marks.events[0].record(self._d2h)
+            marks.begin(self._d2h)
             if nbytes:
                 runtime.memcpyAsync(out.ctypes.data, buffer.address, nbytes, _TO_HOST, self._d2h.ptr)
             end.record(self._d2h)
@@ -368,7 +369,7 @@ class CudaDevice(LedgerDevice):
             return found
         with self._guard:
             free, total = physical.memory_info()
-            _, reserved = self._memory.pool_use()
+            reserved = self._memory.pool_bytes()
         found = free, total, self._own + reserved
         self._read = found, time.monotonic_ns()
         return found

@@ -1,12 +1,13 @@
-"""CUDA's driver as native calls use it: its functions, and a device's context. CuPy's own calls of some of them keep
-the interpreter's lock while the driver waits for its own."""
+"""CUDA's driver as native calls use it: its functions, and a device's context; and those of its functions that CuPy calls
+with the interpreter's lock, called without it: the driver has locks of its own, which a replay in another thread may
+hold. The device's context must be the thread's current one, as it is in a guard's blocks."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import cupy
 from cupy.cuda import runtime
@@ -25,6 +26,11 @@ _FUNCTIONS: Final = (
     "cuEventElapsedTime",
 )
 _DRIVER: Final = "libcuda.so.1"
+_INVALID_VALUE, _NOT_READY = 1, 600
+_MEMORY_TYPE: Final = 2  # CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+_HOST: Final = 1  # CU_MEMORYTYPE_HOST
+RESERVED, USED = 5, 7
+"""What a pool keeps, and what of it is handed out: CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, CU_MEMPOOL_ATTR_USED_MEM_CURRENT."""
 
 
 @functools.cache
@@ -32,6 +38,48 @@ def functions() -> Driver:
     """Of the library that CuPy has loaded already."""
     library = ctypes.CDLL(_DRIVER)
     return Driver(*(ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in _FUNCTIONS))
+
+
+@functools.cache
+def _call(name: str, *types: Any) -> Any:
+    function = getattr(ctypes.CDLL(_DRIVER), name)
+    function.argtypes, function.restype = types, ctypes.c_int
+    return function
+
+
+def record(event: int, stream: int) -> None:
+    """Behind what the stream does."""
+    code = _call("cuEventRecord", ctypes.c_void_p, ctypes.c_void_p)(event, stream)
+    if code:
+        cupy.cuda.driver.check_status(code)
+
+
+def is_over(event: int) -> bool:
+    code = _call("cuEventQuery", ctypes.c_void_p)(event)
+    if code and code != _NOT_READY:
+        cupy.cuda.driver.check_status(code)
+    return not code
+
+
+def is_page_locked(address: int) -> bool:
+    """Whether the driver knows the host memory at ``address`` as page-locked."""
+    kind = ctypes.c_uint()
+    call = _call("cuPointerGetAttribute", ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64)
+    code = call(ctypes.byref(kind), _MEMORY_TYPE, address)
+    if code == _INVALID_VALUE:  # memory that it does not know
+        return False
+    if code:
+        cupy.cuda.driver.check_status(code)
+    return kind.value == _HOST
+
+
+def pool_use(pool: int, what: int) -> int:
+    """Bytes of a pool, ``USED`` or ``RESERVED``."""
+    found = ctypes.c_uint64()
+    code = _call("cuMemPoolGetAttribute", ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)(pool, what, ctypes.byref(found))
+    if code:
+        cupy.cuda.driver.check_status(code)
+    return found.value
 
 
 class Context:

@@ -19,12 +19,12 @@ import numpy.typing as npt
 from cupy.cuda import runtime
 
 from cuzk_engine.devices.base import Bytes, StagingBuffer
+from cuzk_engine.devices.cuda import driver
 
 Numbers = npt.NDArray[np.uint32]
 
 BLOCK: Final = 16 << 20  # pieces of that size travel at full rate
 _TO_DEVICE: Final = 1
-_HOST_MEMORY: Final = 1  # cudaMemoryTypeHost: page-locked
 _ROWS: Final = 1 << 16  # looked at at a time, so that they stay in a core's cache
 _THREADS: Final = 4
 _LARGE: Final = 4 * BLOCK  # below it threads are not worth their start
@@ -34,7 +34,7 @@ def is_pinned(data: Bytes) -> bool:
     """Whether the driver knows these host bytes as page-locked."""
     if data.size == 0:
         return False
-    return int(runtime.pointerGetAttributes(data.ctypes.data).type) == _HOST_MEMORY
+    return driver.is_page_locked(data.ctypes.data)
 
 
 def present_rows(points: Bytes) -> Numbers | None:
@@ -111,7 +111,7 @@ class Feeder:
             else:
                 _pick(target, rows, numbers[start : start + filled], pool)
             runtime.memcpyAsync(address + start * size, target.ctypes.data, target.nbytes, _TO_DEVICE, stream.ptr)
-            event.record(stream)
+            driver.record(event.ptr, stream.ptr)
 
     def _next(self) -> tuple[StagingBuffer, Any]:
         if len(self._blocks) < 2:

@@ -25,13 +25,14 @@ class Guard:
     """Its blocks make card ``number`` the thread's current one, which it stays, and turn errors of the driver into
     those of device ``name``. Blocks may be inside each other. Any thread may enter; nobody else changes the current
     card of a thread that does, but for a while. ``on_loss`` is called once, with what every later block raises at its
-    start."""
+    start. ``has_context``: there is one, which a block makes its thread's current one, too."""
 
     def __init__(self, name: str, number: int, on_loss: Callable[[DeviceLostError], None]) -> None:
         self._name: Final = name
         self._number: Final = number
         self._on_loss = on_loss
         self.lost: DeviceLostError | None = None
+        self.has_context = False
 
     def __enter__(self) -> None:
         if self.lost is not None:
@@ -40,6 +41,8 @@ class Guard:
             try:
                 if runtime.getDevice() != self._number:  # else the context would be there before it was asked for
                     runtime.setDevice(self._number)
+                if self.has_context:
+                    runtime.free(0)
             except Exception as error:
                 self._raise(error)
                 raise

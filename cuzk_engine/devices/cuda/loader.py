@@ -110,7 +110,7 @@ class Loader:
             target.before_write(stream)
             marks, end = self._timeline.moments.marks(1), self._timeline.moments.end()
             pinned = is_pinned(rows)
-            marks.events[0].record(stream)
+            marks.begin(stream)
             nbytes = self._feeder.feed(rows, target.address, stream, numbers)
             if numbers is not None:
                 words = numbers.view(np.uint8).reshape(len(numbers), 4)

@@ -15,7 +15,7 @@ import cupy
 from cupy.cuda import runtime
 
 from cuzk_engine.devices.base import EventSink, Owner
-from cuzk_engine.devices.cuda import faults
+from cuzk_engine.devices.cuda import driver, faults
 from cuzk_engine.devices.cuda.guard import Guard
 from cuzk_engine.devices.cuda.results import Fetched
 from cuzk_engine.devices.cuda.shape import aligned_size
@@ -68,7 +68,7 @@ class Memory:
             with self.guard:
                 address = self._malloc(nbytes, stream, purpose) if nbytes else 0
                 if there is not None:
-                    there.record(stream)
+                    driver.record(there.ptr, stream.ptr)
         except BaseException:
             self.ledger.give_back(grant)
             raise
@@ -119,20 +119,20 @@ class Memory:
             runtime.deviceSynchronize()
         else:
             self._freeing.synchronize()
-        before = self.pool_use()[1]
+        before = self.pool_bytes()
         runtime.memPoolTrimTo(self._pool, 0)
         if self._sink is not None:
-            nbytes = max(0, before - self.pool_use()[1])
+            nbytes = max(0, before - self.pool_bytes())
             end, lane = time.monotonic_ns(), host_lane(-1)
             self._sink(Span(start, end, self.ledger.device, lane, Kind.POOL_TRIM, bytes=nbytes))
 
     def pool_use(self) -> tuple[int, int]:
         """Bytes that the pool has handed out, and that it keeps."""
-        used, reserved = runtime.cudaMemPoolAttrUsedMemCurrent, runtime.cudaMemPoolAttrReservedMemCurrent
-        return (
-            int(runtime.memPoolGetAttribute(self._pool, used)),
-            int(runtime.memPoolGetAttribute(self._pool, reserved)),
-        )
+        return driver.pool_use(self._pool, driver.USED), self.pool_bytes()
+
+    def pool_bytes(self) -> int:
+        """Those that it keeps, handed out or not."""
+        return driver.pool_use(self._pool, driver.RESERVED)
 
 
 class CudaBuffer(GrantedBuffer):

@@ -7,6 +7,8 @@ from typing import Any
 
 import cupy
 
+from cuzk_engine.devices.cuda import driver
+
 
 class Moment:
     """The end of some work: to be waited for, by streams and by threads, which sleep meanwhile. Its event is used again
@@ -22,7 +24,7 @@ class Moment:
         self._spare.append(self.event)
 
     def record(self, stream: Any) -> None:
-        self.event.record(stream)
+        driver.record(self.ptr, stream.ptr)
 
     def synchronize(self) -> None:
         """Without the interpreter's lock."""
@@ -30,7 +32,7 @@ class Moment:
 
     @property
     def done(self) -> bool:
-        return bool(self.event.done)
+        return driver.is_over(self.ptr)
 
 
 class Marks:
@@ -41,6 +43,10 @@ class Marks:
     def __init__(self, count: int) -> None:
         self.events = [cupy.cuda.Event() for _ in range(count)]
         self.handles: tuple[int, ...] = tuple(event.ptr for event in self.events)
+
+    def begin(self, stream: Any) -> None:
+        """The first one is recorded."""
+        driver.record(self.handles[0], stream.ptr)
 
 
 class Moments:

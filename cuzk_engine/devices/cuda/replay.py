@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 from cupy.cuda import runtime
 
+from cuzk_engine.devices.cuda import driver
 from cuzk_engine.devices.cuda.driver import Context
 from cuzk_engine.devices.cuda.module import Kernels
 from cuzk_engine.devices.cuda.moments import Moment
@@ -40,7 +41,7 @@ class Frame:
         """For work that no script does."""
         for event in self.before:
             stream.wait_event(event)
-        self.begin.record(stream)
+        driver.record(self.begin.ptr, stream.ptr)
 
     def close(self, stream: Any) -> None:
         self.end.record(stream)

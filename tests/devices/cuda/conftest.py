@@ -215,12 +215,17 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     before = {name: sys.modules.pop(name, None) for name in names}
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
+    driver = importlib.import_module("cuzk_engine.devices.cuda.driver")  # first: others look for it in the package
     physical = importlib.import_module("cuzk_engine.devices.cuda.physical")
     monkeypatch.setattr(physical, "memory_info", fake.cuda.runtime.memGetInfo)
     device = importlib.import_module("cuzk_engine.devices.cuda.device")
     made = Bench(device, fake)
-    driver = importlib.import_module("cuzk_engine.devices.cuda.driver")
+    runtime = fake.cuda.runtime
     monkeypatch.setattr(driver, "functions", lambda: made.driver.functions)
+    monkeypatch.setattr(driver, "record", lambda event, stream: runtime.events[event].record(runtime.streams[stream]))
+    monkeypatch.setattr(driver, "is_over", lambda event: runtime.events[event].done)
+    monkeypatch.setattr(driver, "is_page_locked", runtime.is_locked)
+    monkeypatch.setattr(driver, "pool_use", lambda pool, what: runtime.used)
     yield made
     for opened in made.opened:
         opened.close()

@@ -155,7 +155,7 @@ class Runtime(types.ModuleType):
         assert kind in (TO_DEVICE, TO_HOST, ON_DEVICE)
         where = self.streams[stream]
         if kind == TO_DEVICE:
-            staged = None if self._is_locked(source) else ctypes.string_at(source, nbytes)
+            staged = None if self.is_locked(source) else ctypes.string_at(source, nbytes)
             self.put(where, lambda: ctypes.memmove(target, staged or source, nbytes) and None, writes=(target,))
         else:
             writes = (target,) if kind == ON_DEVICE else ()
@@ -172,9 +172,6 @@ class Runtime(types.ModuleType):
     def memGetInfo(self) -> tuple[int, int]:  # noqa: N802
         return self.limit - self.used, self.limit
 
-    def pointerGetAttributes(self, address: int) -> Any:  # noqa: N802
-        return types.SimpleNamespace(type=int(self._is_locked(address)))
-
     def hostRegister(self, address: int, nbytes: int, flags: int) -> None:  # noqa: N802
         self.check()
         if sum(self.locked.values()) + nbytes > self.most_locked:
@@ -185,7 +182,7 @@ class Runtime(types.ModuleType):
         self.check()
         del self.locked[address]
 
-    def _is_locked(self, address: int) -> bool:
+    def is_locked(self, address: int) -> bool:
         return any(start <= address < start + nbytes for start, nbytes in self.locked.items())
 
     def getDeviceProperties(self, number: int) -> dict[str, bytes]:  # noqa: N802
@@ -195,9 +192,6 @@ class Runtime(types.ModuleType):
         return 1
 
     def memPoolSetAttribute(self, pool: int, attribute: int, value: int) -> None: ...  # noqa: N802
-
-    def memPoolGetAttribute(self, pool: int, attribute: int) -> int:  # noqa: N802
-        return self.used
 
     def memPoolTrimTo(self, pool: int, nbytes: int) -> None:  # noqa: N802
         self.trims += 1
