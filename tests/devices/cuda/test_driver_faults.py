@@ -13,14 +13,17 @@ import pytest
 
 from cuzk_engine.devices.base import CancelToken, Msm, Owner
 from cuzk_engine.devices.host import HostMemory
-from cuzk_engine.errors import CuzkError, DeviceFaultError, OutOfDeviceMemoryError
+from cuzk_engine.errors import CuzkError, DeviceFaultError, MemoryPlanError, OutOfDeviceMemoryError
 from cuzk_engine.events import Kind, Lane, Purpose, Span
+from cuzk_engine.keys import KeyCache
+from cuzk_engine.runner import Evaluation, PipelineSettings, Prestage, Runner
 from tests.devices.cuda import fake_cupy
 from tests.devices.cuda.conftest import Bench
 from tests.devices.cuda.test_replay_logic import Sums as Replayed
 from tests.devices.cuda.test_replay_logic import some_points as points_of
 from tests.devices.cuda.test_replay_logic import with_bytes_that_stay
 from tests.devices.cuda.test_sums_logic import BN254, Sums, expected, some_points
+from tests.support.cases import case
 from tests.support.fake_driver import INVALID_HANDLE
 
 ME, TOKEN = Owner("job", 0, 0), CancelToken()
@@ -383,4 +386,34 @@ def test_without_rows_results_are_downloaded(bench: Bench) -> None:
     assert [(e.kind, e.pinned) for e in spans] == [(Kind.DOWNLOAD_RESULT, False)] * 3
     sums.close()
     del bench.runtime.locked[points.ctypes.data]
+    host.close()
+
+
+@pytest.mark.parametrize("short", [0, 1])
+def test_a_second_proof_finds_the_hosts_memory_that_the_first_one_found(bench: Bench, short: int) -> None:
+    """Where no way but one is left: both go, or none."""
+    item = case("bn128", "merkle10")
+    files = item.path("circuit.zkey"), item.path("witness.wtns")
+    settings = PipelineSettings(evaluate=Evaluation.HOST, prestage=Prestage.OFF)
+    keys = KeyCache()
+    needed = 3 * keys.get(files[0]).sizes.vector_bytes + 12_288
+    host = HostMemory(needed - short, device="cuda:0", threads=1)
+    device = bench.open(host=host)
+
+    def feed(rows: Any, address: int, stream: Any, numbers: Any = None) -> int:
+        """Without blocks, which are the host's memory, too."""
+        chosen = np.ascontiguousarray(rows if numbers is None else rows[numbers])
+        bench.runtime.memcpyAsync(address, chosen.ctypes.data, chosen.nbytes, fake_cupy.TO_DEVICE, stream.ptr)
+        return chosen.nbytes
+
+    device._loader._feeder = SimpleNamespace(feed=feed, close=lambda: None)
+    runner = Runner(device, keys)
+    for _ in range(2):
+        if short:
+            with pytest.raises(MemoryPlanError):
+                runner.prove(*files, ME, settings)
+        else:
+            runner.prove(*files, ME, settings)
+    runner.release_caches()
+    device.close()
     host.close()
