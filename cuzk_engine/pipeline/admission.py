@@ -30,6 +30,7 @@ from cuzk_engine.pipeline.plan import (
     TABLE,
     PartitionPlan,
     There,
+    host_room,
     plan_partition,
     residents,
     steady_plan,
@@ -186,7 +187,7 @@ class Gate:
         if is_last and plans[-1].peak > device.info.capacity:
             device.reserve(*plans[-1].reservation, owner, cancel)  # refuses at once, in the ledger's words
         host = device.host
-        room = host.memory().capacity
+        room = host_room(host)
         usable = [plan for plan in plans if plan.host_bytes <= room] or plans[-1:]
         stack.enter_context(host.reserve(max(plan.host_bytes for plan in usable), 0, owner, cancel))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -77,12 +78,10 @@ class Staging:
         buffers, self._buffers = self._buffers, []
         uploads, self._uploads = self._uploads, []
         try:
-            for event in uploads:
-                event.wait()
+            do_all([event.wait for event in uploads])
         finally:
             self._sources = {}
-            for buffer in buffers:
-                buffer.free()
+            do_all([buffer.free for buffer in buffers])
 
     def _allocate(self, nbytes: int, purpose: Purpose, *, pinned: bool) -> Bytes:
         buffer = self._device.staging(nbytes, purpose, self._run.owner, pinned=pinned)
@@ -92,12 +91,19 @@ class Staging:
 
 def allocate_abc(stack: ExitStack, device: Device, run: Run, nbytes: int) -> list[Buffer]:
     buffers: list[Buffer] = []
-    stack.callback(_free, buffers)
     for _ in "abc":
-        buffers.append(device.allocate(nbytes, Purpose.ABC, run.owner))
+        buffer = device.allocate(nbytes, Purpose.ABC, run.owner)
+        stack.callback(buffer.free)
+        buffers.append(buffer)
     return buffers
 
 
-def _free(buffers: list[Buffer]) -> None:
-    for buffer in buffers:
-        buffer.free()
+def do_all(calls: Iterable[Callable[[], None]]) -> None:
+    """Each of them, whatever the others raise: to wait for all and to free all. Raises what the last one did."""
+    left = iter(calls)
+    for call in left:
+        try:
+            call()
+        except BaseException:
+            do_all(left)
+            raise

@@ -23,7 +23,7 @@ from cuzk_engine.native import Group
 from cuzk_engine.pipeline.modes import Mode, Prestage, Work
 from cuzk_engine.pipeline.plan import conversion_bytes, conversions, msm_need, outstanding, residents
 from cuzk_engine.pipeline.progress import Run
-from cuzk_engine.pipeline.staging import Vectors
+from cuzk_engine.pipeline.staging import Vectors, do_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,10 @@ class _Running:
     sent: _Sent
     result: Buffer
     event: DeviceEvent
+
+    def end(self) -> None:
+        self.event.wait()
+        self.sent.free()
 
 
 class Sums:
@@ -92,17 +96,14 @@ class Sums:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        frees = [one.free for one in (*self._sent, *[running.sent for running in self._running])]
+        frees += [result.free for result in self._results]
+        frees += [buffer.free for buffer in self._converted]
         try:
-            for sent in self._sent:  # the host's memory they come from may go
-                sent.arrive()
-            self.finish()
+            # The host's memory that they come from may go.
+            do_all([*[one.arrive for one in self._sent], self.finish])
         finally:
-            for sent in (*self._sent, *(running.sent for running in self._running)):
-                sent.free()
-            for result in self._results:
-                result.free()
-            for buffer in self._converted:
-                buffer.free()
+            do_all(frees)
 
     @property
     def known(self) -> Mapping[Query, bytes]:
@@ -138,9 +139,7 @@ class Sums:
         """Waits until everything that was launched has ended: nothing but the results is held then."""
         if self._running:
             with self._run.span(Kind.RESULT_SYNC):
-                for running in self._running:
-                    running.event.wait()
-                    running.sent.free()
+                do_all([running.end for running in self._running])
 
     def collect(self) -> dict[Query, bytes]:
         """The sums, one affine point in Montgomery form each."""

@@ -17,7 +17,7 @@ _FILL = CFUNCTYPE(c_int, c_uint64, c_ubyte, c_size_t, c_void_p)
 _COPY = CFUNCTYPE(c_int, c_uint64, c_uint64, c_size_t, c_void_p)
 _FETCH = CFUNCTYPE(c_int, c_void_p, c_uint64, c_size_t, c_void_p)
 _ELAPSED = CFUNCTYPE(c_int, POINTER(c_float), c_void_p, c_void_p)
-NOT_READY = 600
+INVALID_HANDLE, NOT_READY = 400, 600
 
 
 class FakeDriver:

@@ -124,7 +124,10 @@ class CudaDevice(LedgerDevice):
             self._ledger.add_reclaimer(self._residents.reclaim, self._residents.idle)
             self._locker = CudaLocker(self._guard)
             self._loader = Loader(self._memory, self._residents, self._timeline, self._guard, self._page_locked)
-            self._rows = Rows(lambda nbytes: self.staging(nbytes, Purpose.RESULT, _NOBODY, pinned=True))
+            kernels = Kernels(cache, self._id, sink, progress)
+            self._factors = self._memory.allocate(FACTOR_BYTES, Purpose.CONTEXT, _NOBODY)
+            self._operations = Operations(kernels, self._factors)
+            self._rows = Rows(self._guard, lambda nbytes: self.staging(nbytes, Purpose.CONTEXT, _NOBODY, pinned=True))
             self._launcher = MsmLauncher(
                 self._memory, self._slots, self._loader, self._timeline, self._guard, self._launching, self._budget,
                 self._rows,
@@ -132,9 +135,6 @@ class CudaDevice(LedgerDevice):
             self._vectors = VectorLauncher(
                 self._memory, self._residents, self._loader, self._timeline, self._guard, self._launching, self._compute
             )
-            kernels = Kernels(cache, self._id, sink, progress)
-            self._factors = self._memory.allocate(FACTOR_BYTES, Purpose.CONTEXT, _NOBODY)
-            self._operations = Operations(kernels, self._factors)
             source = "free on the card at the start" if limit is None else "given"
             self._info = card.describe(number, capacity, source, parallel)
 
@@ -167,9 +167,13 @@ class CudaDevice(LedgerDevice):
             marks, end = self._timeline.moments.marks(1), self._timeline.moments.end()
             pinned = is_pinned(flat)
             marks.begin(stream)
-            if flat.size:
-                runtime.memcpyAsync(buffer.address, flat.ctypes.data, flat.size, _TO_DEVICE, stream.ptr)
-            end.record(stream)
+            try:
+                if flat.size:
+                    runtime.memcpyAsync(buffer.address, flat.ctypes.data, flat.size, _TO_DEVICE, stream.ptr)
+                end.record(stream)
+            except BaseException:
+                stream.synchronize()  # the copy may be under way, and no event ends it
+                raise
             buffer.was_written(stream, end)
             buffer.is_reversed, buffer.pending = False, 1
             self._timeline.add(marks, (end,), span_times(Lane.H2D, kind), owner, int(flat.size), pinned, flat)
@@ -190,9 +194,13 @@ class CudaDevice(LedgerDevice):
             buffer.before_read(self._d2h)
             marks, end = self._timeline.moments.marks(1), self._timeline.moments.end()
             marks.begin(self._d2h)
-            if nbytes:
-                runtime.memcpyAsync(out.ctypes.data, buffer.address, nbytes, _TO_HOST, self._d2h.ptr)
-            end.record(self._d2h)
+            try:
+                if nbytes:
+                    runtime.memcpyAsync(out.ctypes.data, buffer.address, nbytes, _TO_HOST, self._d2h.ptr)
+                end.record(self._d2h)
+            except BaseException:
+                self._d2h.synchronize()  # the copy may be under way, and no event ends it
+                raise
             self._timeline.add(marks, (end,), span_times(Lane.D2H, kind), owner, nbytes, False, out)
             end.synchronize()
             self._timeline.collect()

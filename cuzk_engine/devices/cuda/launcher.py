@@ -115,7 +115,11 @@ class MsmLauncher:
         reads = (scalars,) if points is None else (scalars, points.block)
         marks, end = moments.marks(1), moments.end()
         frame = Frame(_before(slot, after, stream.ptr, reads, result), marks.events[0], end)
-        operations.no_points(operation, result, stream, frame)
+        try:
+            operations.no_points(operation, result, stream, frame)
+        except BaseException:
+            stream.synchronize()  # the result may be written yet, and no event ends that
+            raise
         _used(slot, stream, reads, result, end, end)
         moments.give_back(marks)
         return CudaEvent(end, self._timeline, self._guard, over=self._slots.reap)
@@ -125,7 +129,7 @@ def _used(
     slot: Slot, stream: Any, reads: tuple[CudaBuffer, ...], result: CudaBuffer, end: Moment, there: Moment
 ) -> None:
     """What a sum used, up to its ``end``; its result is read until ``there``."""
-    slot.ended(stream, end, there)
+    slot.ended(stream, end)
     for buffer in reads:
         buffer.was_read(stream, end)
     result.was_written(stream, end)

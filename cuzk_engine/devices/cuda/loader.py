@@ -100,7 +100,11 @@ class Loader:
                     yield first, buffer.array(rows.shape, np.uint8)
                     buffer.was_read(stream, stream.record(cupy.cuda.Event(disable_timing=True)))
 
-            yield parts
+            try:
+                yield parts
+            except BaseException:
+                stream.synchronize()  # the last part may be read yet, and no event ends that
+                raise
 
     def load(self, target: CudaBuffer, rows: Bytes, owner: Owner, numbers: Numbers | None = None) -> Any:
         """Rows of the key to the start of ``target``, or those of them with these ``numbers`` and the numbers behind
@@ -111,11 +115,15 @@ class Loader:
             marks, end = self._timeline.moments.marks(1), self._timeline.moments.end()
             pinned = is_pinned(rows)
             marks.begin(stream)
-            nbytes = self._feeder.feed(rows, target.address, stream, numbers)
-            if numbers is not None:
-                words = numbers.view(np.uint8).reshape(len(numbers), 4)
-                nbytes += self._feeder.feed(words, target.address + nbytes, stream)
-            end.record(stream)
+            try:
+                nbytes = self._feeder.feed(rows, target.address, stream, numbers)
+                if numbers is not None:
+                    words = numbers.view(np.uint8).reshape(len(numbers), 4)
+                    nbytes += self._feeder.feed(words, target.address + nbytes, stream)
+                end.record(stream)
+            except BaseException:
+                stream.synchronize()  # a copy may be under way, and no event ends it
+                raise
             target.was_written(stream, end)
             times = span_times(Lane.H2D, Kind.UPLOAD_SRS)
             self._timeline.add(marks, (end,), times, owner, nbytes, pinned, rows)

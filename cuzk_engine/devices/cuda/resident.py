@@ -186,9 +186,19 @@ class Residents:
             self._entries.move_to_end(key)
             return entry
 
-    def _add(self, key: tuple[str, Key], entry: _Entry) -> _Entry:
+    def _add(self, key: tuple[str, Key], entry: _Entry) -> _Entry | None:
+        """The entry, or what another thread has made of the same bytes meanwhile. None where what was made of others,
+        that are gone, is still in use in its place."""
         with self._lock:
-            if key in self._entries:
+            known = self._entries.get(key)
+            if known is not None and known.source() is entry.source():
+                entry.buffer.free()
+                known.users += 1
+                return known
+            if known is not None and known.users:
+                entry.buffer.free()
+                return None
+            if known is not None:
                 self._drop(key)
             self._entries[key] = entry
             return entry
@@ -201,7 +211,8 @@ class Residents:
             self._some_are_gone = False
             gone = [key for key, entry in self._entries.items() if entry.source() is None]
             unused = [key for key in gone if self._entries[key].users == 0]
-            self._some_are_gone |= len(unused) < len(gone)
+            if len(unused) < len(gone):  # never back to False: there may have been another notice meanwhile
+                self._some_are_gone = True
             return sum(self._drop(key) for key in unused)
 
     def _notice(self, _: Any) -> None:

@@ -3,13 +3,16 @@ sum, so that nobody has to ask for them."""
 
 from __future__ import annotations
 
-import threading
+import contextlib
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Final
+
+from cupy.cuda import runtime
 
 from cuzk_engine.devices.base import StagingBuffer
 from cuzk_engine.devices.cuda.moments import Moment
-from cuzk_engine.errors import OutOfDeviceMemoryError
+from cuzk_engine.errors import CuzkError, OutOfDeviceMemoryError
 
 ROW_BYTES: Final = 192  # the largest result: a point in G2 of BLS12-381
 _ROWS: Final = 64  # that are fetched or not yet read at a time; others are downloaded
@@ -41,20 +44,26 @@ class Fetched:
 
 
 class Rows:
-    """Of one device. ``staging`` gives page-locked memory that stays until ``close``. Any thread may call."""
+    """Of one device, as long as it is open. ``staging`` gives their page-locked memory, once: where it is refused or
+    pageable there are none. ``guard`` makes the device the current one. Any thread may call."""
 
-    def __init__(self, staging: Callable[[int], StagingBuffer]) -> None:
-        self._staging = staging
-        self._lock = threading.Lock()
+    def __init__(self, guard: AbstractContextManager[None], staging: Callable[[int], StagingBuffer]) -> None:
+        self._guard = guard
         self._block: StagingBuffer | None = None
-        self._places: list[tuple[int, memoryview]] = []  # addresses and bytes of the rows; none where they are pageable
-        self._free = list(range(_ROWS))
+        self._places: list[tuple[int, memoryview]] = []  # addresses and bytes of the rows
+        self._free: list[int] = []
+        with contextlib.suppress(OutOfDeviceMemoryError):  # the host's memory is needed for more than that
+            self._block = staging(_ROWS * ROW_BYTES)
+        if self._block is not None and self._block.pinned:
+            block = self._block.data
+            data, address = memoryview(block.data), int(block.ctypes.data)
+            starts = range(0, _ROWS * ROW_BYTES, ROW_BYTES)
+            self._places = [(address + start, data[start : start + ROW_BYTES]) for start in starts]
+            self._free = list(range(_ROWS))
 
     def take(self, nbytes: int) -> Row | None:
         """None where there is none that the device could write to behind its other work."""
-        if self._block is None:
-            self._make()
-        if nbytes > ROW_BYTES or not self._places:
+        if nbytes > ROW_BYTES:
             return None
         try:
             number = self._free.pop()
@@ -63,22 +72,9 @@ class Rows:
         return Row(self._free, number, *self._places[number])
 
     def close(self) -> None:
-        """Nothing may be on its way any more."""
-        with self._lock:
-            block, self._block, self._places = self._block, None, []
+        """Waits until nothing is on its way to them any more."""
+        with contextlib.suppress(CuzkError), self._guard:  # a lost device writes to no row
+            runtime.deviceSynchronize()
+        block, self._block, self._places, self._free = self._block, None, [], []
         if block is not None:
             block.free()
-
-    def _make(self) -> None:
-        with self._lock:
-            if self._block is not None:
-                return
-            try:
-                block = self._staging(_ROWS * ROW_BYTES)
-            except OutOfDeviceMemoryError:  # the host's memory is needed for more than that
-                return
-            if block.pinned:
-                data, address = memoryview(block.data.data), int(block.data.ctypes.data)
-                starts = range(0, _ROWS * ROW_BYTES, ROW_BYTES)
-                self._places = [(address + start, data[start : start + ROW_BYTES]) for start in starts]
-            self._block = block

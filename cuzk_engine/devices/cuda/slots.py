@@ -45,7 +45,6 @@ class Slot:
         self._there = cupy.cuda.Event(disable_timing=True)  # behind the allocation of the scratch
         self._buffers: list[CudaBuffer] = []
         self.last: Any = None  # the end of what was launched
-        self._whole: Any = None  # and of what is fetched behind it
         self.taken = False
 
     def is_over(self, known: Any = None) -> bool:
@@ -66,16 +65,11 @@ class Slot:
         """It is the MSM's alone, and goes with it."""
         self._buffers.append(buffer)
 
-    def ended(self, stream: Any, event: Any, there: Any = None) -> None:
-        """``event`` ends the MSM, on ``stream``; ``there``: what is fetched behind it."""
+    def ended(self, stream: Any, event: Any) -> None:
+        """``event`` ends the MSM, on ``stream``."""
         for buffer in self._buffers:
             buffer.was_read(stream, event)
-        self.last, self._whole = event, there or event
-
-    def settle(self) -> None:
-        """Waits for both."""
-        if self._whole is not None:
-            self._whole.synchronize()
+        self.last = event
 
     def give_back(self) -> None:
         buffers, self._buffers = self._buffers, []
@@ -142,14 +136,15 @@ class Slots:
                     slot.give_back()
 
     def settle(self) -> None:
-        """The same after waiting for all of them."""
-        for slot in self._slots:
-            slot.settle()
+        """The same after waiting for all of them, and for all that is fetched behind them: a slot knows only its last
+        one, whose place is another one than those of the ones before."""
+        for place in self._places:
+            place.stream.synchronize()
         self.reap()
 
     def abandon(self) -> None:
         """Counts the memory as given back: the device is gone."""
         with self._lock:
             for slot in self._slots:
-                slot.last = slot._whole = None
+                slot.last = None
                 slot.give_back()

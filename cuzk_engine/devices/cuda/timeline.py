@@ -10,9 +10,11 @@ from functools import lru_cache
 from typing import Any, Final
 
 import cupy
+from cupy.cuda import runtime
 
 from cuzk_engine.devices.base import EventSink, Owner
 from cuzk_engine.devices.cuda.driver import Context
+from cuzk_engine.devices.cuda.faults import status_of
 from cuzk_engine.devices.cuda.moments import Marks, Moment, Moments
 from cuzk_engine.events import Kind, Lane, new_span
 
@@ -94,14 +96,19 @@ class Timeline:
             self._pending.append(one)
 
     def collect(self) -> None:
-        """Emits the spans that are over."""
+        """Emits the spans that are over. Raises CuPy's error where the driver refuses to tell, once: the spans that it
+        refuses are dropped."""
         with self._lock:
             if not self._pending:
                 return
             if time.monotonic_ns() - self._base[1] > _CALIBRATION_LIFE_NS:
                 self._calibrate()
             base, base_ns = self._base
-            found = self._context.event_times(base.ptr, [one.handles for one in self._pending])
+            try:
+                found = self._context.event_times(base.ptr, [one.handles for one in self._pending])
+            except BaseException:
+                self._drop_what_fails()
+                raise
             over = [(one, at) for one, at in zip(self._pending, found, strict=True) if at is not None]
             if not over:
                 return
@@ -110,6 +117,22 @@ class Timeline:
             if self._sink is not None:
                 self._emit(one, at, base_ns)
             self.moments.give_back(one.marks)
+
+    def _drop_what_fails(self) -> None:
+        """So that one event that the driver knows nothing of fails no later call. Its kept things are in use no more
+        then."""
+        runtime.deviceSynchronize()
+        self._calibrate()  # it may have been the base
+        self._pending = [one for one in self._pending if self._is_known(one)]
+
+    def _is_known(self, one: _Pending) -> bool:
+        try:
+            self._context.event_times(self._base[0].ptr, [one.handles])
+        except Exception as error:
+            if status_of(error) is None:
+                raise
+            return False
+        return True
 
     def _emit(self, one: _Pending, at: list[int], base_ns: int) -> None:
         """``at``: when the events were, in nanoseconds after the base."""

@@ -158,12 +158,14 @@ class VectorLauncher:
             frame.open(stream)
             try:
                 yield work
-            finally:
                 frame.close(stream)
-                for buffer in reads:
-                    buffer.was_read(stream, work.end)
-                for buffer in writes:
-                    buffer.was_written(stream, work.end)
+            except BaseException:
+                runtime.deviceSynchronize()  # some of it may be under way, and no event ends it
+                raise
+            for buffer in reads:
+                buffer.was_read(stream, work.end)
+            for buffer in writes:
+                buffer.was_written(stream, work.end)
 
 
 class _Open:

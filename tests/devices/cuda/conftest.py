@@ -15,11 +15,12 @@ import pytest
 from cuzk_engine import native
 from cuzk_engine.devices.cuda.need import evaluation_bytes, matrices_bytes, msm_arena_bytes, msm_form
 from cuzk_engine.devices.cuda.shape import table_rows
+from cuzk_engine.devices.host import HostMemory
 from cuzk_engine.events import Event
 from cuzk_engine.groth16.density import count_general
 from cuzk_engine.native import Group
 from tests.devices.cuda import fake_cupy
-from tests.support.fake_driver import NOT_READY, FakeDriver
+from tests.support.fake_driver import INVALID_HANDLE, NOT_READY, FakeDriver
 
 _DEPENDENT = (
     "card",
@@ -184,6 +185,7 @@ class Bench:
         self.module, self.fake, self.runtime = module, fake, fake.cuda.runtime
         self.events: list[Event] = []
         self.opened: list[Any] = []
+        self.unknown: set[int] = set()  # handles of events
         self.driver = FakeDriver(self.hear, lambda function: (), self.between)
 
     def hear(self, *call: Any) -> int:
@@ -196,13 +198,15 @@ class Bench:
         runtime = self.runtime
         if runtime.fault is not None:
             return runtime.fault.status, 0.0
+        if self.unknown & {first, second}:
+            return INVALID_HANDLE, 0.0
         events = runtime.events[first], runtime.events[second]
         if not all(event.done for event in events):
             return NOT_READY, 0.0
         return 0, (events[1].at - events[0].at) / 1e6
 
-    def open(self, limit: int | None = None, parallel: int = 2) -> Any:
-        device = self.module.CudaDevice(0, Path("/nonexistent"), self.events.append, limit, parallel=parallel)
+    def open(self, limit: int | None = None, parallel: int = 2, host: HostMemory | None = None) -> Any:
+        device = self.module.CudaDevice(0, Path("/nonexistent"), self.events.append, limit, host, parallel)
         device._operations = CpuOperations(self.fake)
         self.opened.append(device)
         return device
@@ -229,6 +233,8 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     yield made
     for opened in made.opened:
         opened.close()
+    lost = any(opened._guard.lost for opened in made.opened)  # its locks went with it
+    assert lost or not fake.cuda.runtime.locked, "memory that is still locked"
     for name, module in before.items():
         sys.modules.pop(name, None)
         if module is not None:

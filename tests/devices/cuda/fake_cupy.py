@@ -67,6 +67,7 @@ class Runtime(types.ModuleType):
         self.next_event = 0
         self.host: Clock = {}
         self.pending: list[tuple[int, int, Callable[[], None]]] = []
+        self.copies: list[tuple[int, int, int, int]] = []  # stream, tick, and the host's bytes that are copied
         self.trims = 0
         self.lock = threading.RLock()
 
@@ -115,6 +116,7 @@ class Runtime(types.ModuleType):
                 else:
                     left.append((stream, tick, work))
             self.pending = left
+            self.copies = [copy for copy in self.copies if copy[1] > self.host.get(copy[0], 0)]
 
     def block(self, address: int) -> Block:
         for start, block in self.blocks.items():
@@ -159,7 +161,17 @@ class Runtime(types.ModuleType):
             self.put(where, lambda: ctypes.memmove(target, staged or source, nbytes) and None, writes=(target,))
         else:
             writes = (target,) if kind == ON_DEVICE else ()
+            if kind == TO_HOST:
+                assert not self.copied(target, nbytes), "two copies to the same bytes of the host at a time"
             self.put(where, lambda: ctypes.memmove(target, source, nbytes) and None, (source,), writes)
+
+        if kind == TO_HOST or (kind == TO_DEVICE and staged is None):
+            host = target if kind == TO_HOST else source
+            self.copies.append((stream, where.clock[stream], host, nbytes))
+
+    def copied(self, address: int, nbytes: int) -> bool:
+        """Whether a copy from or to these bytes of the host is under way."""
+        return any(start < address + nbytes and address < start + size for _, _, start, size in self.copies)
 
     def memsetAsync(self, address: int, value: int, nbytes: int, stream: int) -> None:  # noqa: N802
         self.put(self.streams[stream], lambda: ctypes.memset(address, value, nbytes) and None, writes=(address,))
@@ -180,6 +192,7 @@ class Runtime(types.ModuleType):
 
     def hostUnregister(self, address: int) -> None:  # noqa: N802
         self.check()
+        assert not self.copied(address, self.locked[address]), "memory that is copied from or to is unlocked"
         del self.locked[address]
 
     def is_locked(self, address: int) -> bool:
@@ -215,18 +228,28 @@ def make() -> tuple[types.ModuleType, dict[str, types.ModuleType]]:
             self.timed = not disable_timing
             self.ptr = runtime.next_event = runtime.next_event + 1
             runtime.events[self.ptr] = self
+            self.is_destroyed = False
+
+        def __del__(self) -> None:
+            """As CuPy's: the handle is destroyed, and the object keeps it even where it is known again since."""
+            self.is_destroyed = True
+
+        def _check(self) -> None:
+            runtime.check()
+            assert not self.is_destroyed, "an event that was destroyed is used again"
 
         def record(self, stream: Any = None) -> None:
-            runtime.check()
+            self._check()
             self.clock = dict(stream.clock) if stream is not None else {}
             self.at = time.monotonic_ns()
 
         def synchronize(self) -> None:
+            self._check()
             runtime.reach(self.clock or {})
 
         @property
         def done(self) -> bool:
-            runtime.check()
+            self._check()
             clock = self.clock
             return clock is not None and all(runtime.host.get(s, 0) >= t for s, t in clock.items())
 

@@ -96,3 +96,73 @@ def test_no_room() -> None:
     residents = Residents()
     with residents.use("points", file_bytes(), make) as value:
         assert value is None
+
+
+def made_meanwhile(residents: Residents, make: Maker, data: np.ndarray) -> tuple[list[object], object]:
+    """What another thread gets that makes the same while this one does, and this one's own maker."""
+    others: list[object] = []
+
+    def make_after_another() -> tuple[Block, str]:
+        others.append(residents.acquire("points", data, make))
+        return make()
+
+    return others, make_after_another
+
+
+def test_two_that_make_the_same_use_the_first() -> None:
+    residents, make, data = Residents(), Maker(), file_bytes()
+    others, make_after_another = made_meanwhile(residents, make, data)
+    with residents.use("points", data, make_after_another) as value:
+        assert value == "value 1"
+        assert [block.freed for block in make.blocks] == [0, 1]
+        residents.let_go(others.pop())
+        assert residents.reclaim(1) == 0
+    assert residents.reclaim(1) == 100
+    assert [block.freed for block in make.blocks] == [1, 1]
+
+
+def test_what_is_in_use_is_not_replaced() -> None:
+    """Another file's bytes may come to lie where those of one that is gone did."""
+    residents, make = Residents(), Maker()
+    memory = bytes(300)
+    first, second = np.frombuffer(memory, np.uint8), np.frombuffer(memory, np.uint8)
+    used = residents.use("points", first, make)
+    assert used.__enter__() == "value 1"
+    with residents.use("points", second, make) as value:
+        assert value is None
+    assert [block.freed for block in make.blocks] == [0, 1]
+    used.__exit__()
+    with residents.use("points", second, make) as value:
+        assert value == "value 3"
+    assert [block.freed for block in make.blocks] == [1, 1, 0]
+
+
+def test_a_notice_while_others_are_purged() -> None:
+    """It comes from wherever the last array of a key went, at any time, and must be heard."""
+
+    class Watched(Residents):
+        """The arrays in ``late`` go right after somebody looked whether there had been a notice since the last look."""
+
+        def __init__(self) -> None:
+            self.late: list[np.ndarray] = []
+            super().__init__()
+
+        @property
+        def _some_are_gone(self) -> bool:
+            if not (found := self._gone):
+                self.late.clear()
+            return found
+
+        @_some_are_gone.setter
+        def _some_are_gone(self, gone: bool) -> None:
+            self._gone = gone
+
+    residents, make, first, second = Watched(), Maker(), file_bytes(), file_bytes()
+    for data in (first, second):
+        with residents.use("points", data, make):
+            pass
+    residents.late.append(second)
+    del data, first, second
+    assert residents.purge() == 100
+    residents.late.clear()
+    assert residents.purge() == 100

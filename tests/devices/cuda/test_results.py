@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,7 @@ from tests.devices.cuda.test_sums_logic import BN254, ME, Sums, some_points
 
 def rows_of(block: Any) -> Any:
     module = importlib.import_module("cuzk_engine.devices.cuda.results")
-    return module.Rows(lambda nbytes: block(nbytes))
+    return module.Rows(contextlib.nullcontext(), block)
 
 
 def staging(nbytes: int, *, pinned: bool = True) -> Any:
@@ -43,10 +44,16 @@ def test_what_has_no_row(bench: Bench) -> None:
     assert rows_of(staging).take(193) is None
     assert rows_of(lambda nbytes: staging(nbytes, pinned=False)).take(64) is None
 
-    def refuse(nbytes: int) -> Any:
-        raise OutOfDeviceMemoryError("host", Purpose.RESULT, nbytes, 0, 0)
+    asked = []
 
-    assert rows_of(refuse).take(64) is None
+    def refuse(nbytes: int) -> Any:
+        asked.append(nbytes)
+        raise OutOfDeviceMemoryError("host", Purpose.CONTEXT, nbytes, 0, 0)
+
+    rows = rows_of(refuse)
+    assert [rows.take(64) for _ in range(3)] == [None] * 3
+    assert len(asked) == 1
+    rows.close()
 
 
 def test_without_page_locked_memory_results_are_downloaded(bench: Bench, expected_logs: Any) -> None:
