@@ -167,6 +167,7 @@ def _old(key: str, type_: Type, default: Value, replacement: str) -> Definition:
 _MANY: Final = 1 << 20
 NO_EFFECT: Final = "No effect in this version."
 """How the help of an inert setting ends, as clients see it."""
+BUDGET_KEY: Final = "memory.total_budget"
 WORKERS_KEY: Final = "gpus.gpu_workers_per_device"
 PIPELINE_KEYS: Final = ("pipeline.prestage", "pipeline.double_buffer", "pipeline.evaluate", "srs.residency")
 """What a device process takes anew for every partition."""
@@ -195,7 +196,7 @@ TABLE: Final[tuple[Definition, ...]] = (
         "Folders from which keys and witnesses may be opened by path; empty: your home folder and srs.param_cache.",
     ),
     Definition(
-        "memory.total_budget",
+        BUDGET_KEY,
         Type.SIZE,
         "auto",
         "Memory budget",

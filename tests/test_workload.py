@@ -311,9 +311,21 @@ def test_a_folder_gets_all_files_or_none(tmp_path, monkeypatch) -> None:
 
     for place in (folder, tmp_path / "other"):
         with pytest.raises(KeyboardInterrupt):
-            write_folder(make_circuit("chain:2^5", BN254), place, progress=stop)
+            write_folder(make_circuit("chain:2^5", BN254), place, replace=True, progress=stop)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert not (tmp_path / "other").exists()
+
+
+def test_files_that_came_meanwhile_stay(tmp_path) -> None:
+    """Two commands make the same at the same time: the slower one replaces nothing."""
+    folder = tmp_path / "new"
+
+    def meanwhile(phase: str, share: float) -> None:
+        (folder / "circuit.zkey").write_bytes(b"theirs")
+
+    with pytest.raises(CuzkError, match=r"new: has circuit\.zkey already; name another folder, or give --force"):
+        write_folder(make_circuit("chain:2^4", BN254), folder, progress=meanwhile)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {"circuit.zkey": b"theirs"}
 
 
 def test_a_folder_in_the_place_of_a_file(tmp_path) -> None:

@@ -41,7 +41,7 @@ def workload(profile: str, curve: Curve, progress: Progress, limit: int = LIMIT)
     while True:
         with _held(folder, fcntl.LOCK_EX) as descriptor:
             if not (folder / _DONE).is_file():
-                write_folder(circuit, folder, progress=progress)
+                write_folder(circuit, folder, replace=True, progress=progress)
                 (folder / _DONE).touch()
             os.utime(folder / _DONE)
             fcntl.flock(descriptor, fcntl.LOCK_SH)

@@ -1,4 +1,4 @@
-"""The two files that a proof is written to."""
+"""Files that commands write: the two of a proof, and those that take more than a proof to make again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-from cuzk_engine.errors import CuzkError, UsageError
+from cuzk_engine.errors import CuzkError, FormatError, UsageError
 from cuzk_engine.paths import why_not_writable
 
 
@@ -41,6 +41,31 @@ def _look_at(output: Path) -> int | None:
         return None
     except OSError as error:
         raise CuzkError(f"{output}: cannot be written: {(error.strerror or str(error)).lower()}") from error
+
+
+def check_new(output: Path) -> None:
+    """Refuses, before any work, an output that would replace a file, for commands whose --force allows it. Raises
+    CuzkError."""
+    from cuzk_engine.formats.atomic import would_replace
+
+    if would_replace(output):
+        raise CuzkError(f"{output}: exists already{_found(output)}; name another file, or give --force to replace it")
+
+
+def _found(output: Path) -> str:
+    """What a file is, by its beginning; "" for one that cannot be read."""
+    from cuzk_engine.formats.guess import HEAD_BYTES, guess
+    from cuzk_engine.formats.params import structure_of
+    from cuzk_engine.formats.source import SourceFile
+    from cuzk_engine.units import format_size
+
+    try:
+        source = SourceFile.open(output)
+    except FormatError:
+        return ""
+    kind = guess(source.data[:HEAD_BYTES].tobytes()) or ("a bellperson key" if structure_of(source) else "")
+    kind = kind.partition(";")[0]  # without what to do with it
+    return f" ({kind}{', ' if kind else ''}{format_size(source.size)})"
 
 
 def write_pair(proof: Path, proof_data: bytes | str, public: Path, public_json: str) -> None:

@@ -37,11 +37,13 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
         default="zkey",
         help="layout of the key: zkey (snarkjs), or params (bellperson; BLS12-381 only)",
     )
+    parser.add_argument("--force", action="store_true", help="replace KEY.zkey where it exists")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
+    from cuzk_engine.cli import outputs
     from cuzk_engine.cli.signals import terminable
     from cuzk_engine.formats.atomic import write_atomically
     from cuzk_engine.formats.source import SourceFile
@@ -52,6 +54,8 @@ def run(args: argparse.Namespace) -> int:
     started = time.monotonic()
     if args.key.exists() and args.circuit.exists() and args.key.samefile(args.circuit):
         raise UsageError(f"{args.key}: is the constraint system, it would be overwritten")
+    if not args.force:
+        outputs.check_new(args.key)
     if args.seed is not None:
         print(f"cuzk: warning: {SEED_WARNING}", file=sys.stderr, flush=True)
     line = ProgressLine(sys.stderr)
@@ -63,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
             toxic = (
                 ToxicWaste.random(system.curve) if args.seed is None else ToxicWaste.from_seed(system.curve, args.seed)
             )
-            write_atomically(args.key, lambda stream: layout(system, toxic, stream, line.draw))
+            write_atomically(args.key, lambda stream: layout(system, toxic, stream, line.draw), replace=args.force)
     finally:
         line.clear()
     seconds = time.monotonic() - started

@@ -27,6 +27,7 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
     parser.add_argument("folder", metavar="FOLDER", type=Path)
     parser.add_argument("--curve", metavar="bn254|bls12_381", default="bn254", help="which curve (bn254)")
     parser.add_argument("--seed", metavar="TEXT", help="take the key's secrets from TEXT: the same key each time")
+    parser.add_argument("--force", action="store_true", help="replace files of these names in FOLDER")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
 
@@ -35,20 +36,21 @@ def run(args: argparse.Namespace) -> int:
     from cuzk_engine.cli.setup import SEED_WARNING, WARNING
     from cuzk_engine.cli.signals import terminable
     from cuzk_engine.curves import curve_by_name
-    from cuzk_engine.workload.make import write_folder
+    from cuzk_engine.workload.make import check_folder, write_folder
     from cuzk_engine.workload.profiles import make_circuit
 
     started = time.monotonic()
     curve = curve_by_name(args.curve)
     if curve is None:
         raise UsageError(f'--curve: "{args.curve}" is not known, expected bn254 or bls12_381')
+    circuit = make_circuit(args.profile, curve)
+    check_folder(args.folder, replace=args.force)
     if args.seed is not None:
         print(f"cuzk: warning: {SEED_WARNING}", file=sys.stderr, flush=True)
-    circuit = make_circuit(args.profile, curve)
     line = ProgressLine(sys.stderr)
     try:
         with terminable():
-            write_folder(circuit, args.folder, seed=args.seed, progress=line.draw)
+            write_folder(circuit, args.folder, seed=args.seed, replace=args.force, progress=line.draw)
     finally:
         line.clear()
     seconds = time.monotonic() - started

@@ -15,12 +15,14 @@ from cuzk_engine.daemon.devices import Devices
 from cuzk_engine.daemon.dispatcher import Dispatcher
 from cuzk_engine.daemon.log import DaemonLog
 from cuzk_engine.daemon.scheduler import Policy
+from cuzk_engine.devices.arena import check_budget
+from cuzk_engine.errors import SettingError
 from cuzk_engine.process_options import PROCESS_KEYS
-from cuzk_engine.settings import NO_EFFECT, PIPELINE_KEYS, TABLE, WORKERS_KEY, definition, value_text
+from cuzk_engine.settings import BUDGET_KEY, NO_EFFECT, PIPELINE_KEYS, TABLE, WORKERS_KEY, definition, value_text
 
 log = logging.getLogger("cuzk")
 
-_PLAN_KEYS: Final = frozenset({*PIPELINE_KEYS, "cpu.arena", "memory.total_budget", "memory.safety_margin"})
+_PLAN_KEYS: Final = frozenset({*PIPELINE_KEYS, "cpu.arena", BUDGET_KEY, "memory.safety_margin"})
 
 
 class LiveSettings:
@@ -39,13 +41,27 @@ class LiveSettings:
 
     def apply(self, changes: Iterable[tuple[str, str, str]]) -> list[Change]:
         """Changes (key, text, any name of a device), all or none; returns those that made a difference. Raises
-        SettingError."""
+        SettingError, also for what this machine has not."""
         named = [(key, value, self._devices.id_of(device)) for key, value, device in changes]
+        self._check_budget(named)
         made = self._settings.apply(named, [device.id for device in self._devices])
         for change in made:
             log.info("setting changed: %s%s", change.text, f" on {change.device}" if change.device else "")
             self._take_effect(change)
         return made
+
+    def warn(self) -> None:
+        """What an operator should know of the file's values; a file may come from another machine, and is obeyed as
+        far as it goes."""
+        try:
+            check_budget(self._settings.text(BUDGET_KEY))
+        except SettingError as error:
+            log.warning("%s; what there is is used", error)
+
+    def _check_budget(self, changes: Iterable[tuple[str, str, str]]) -> None:
+        for key, text, _ in changes:
+            if key == BUDGET_KEY and text != self._settings.values[key]:
+                check_budget(value_text(definition(key).parse(text)), len(self._devices))
 
     def _take_effect(self, change: Change) -> None:
         if change.key.startswith(("scheduler.", "pipeline.")):

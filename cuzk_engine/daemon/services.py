@@ -22,7 +22,7 @@ from cuzk_engine.daemon.jobs import new_job_id
 from cuzk_engine.daemon.planning import plan
 from cuzk_engine.daemon.records import CircuitRecord, JobRecord, Partition
 from cuzk_engine.daemon.refusal import Reason, RefusedError
-from cuzk_engine.daemon.repetition import check_same
+from cuzk_engine.daemon.repetition import Measure, Repetition, check_circuit, only_part, refusal_of_stream
 from cuzk_engine.daemon.supervisor import Supervisor
 from cuzk_engine.proto import engine_v1_pb2 as pb
 from cuzk_engine.proto import engine_v1_pb2_grpc as rpc
@@ -55,16 +55,13 @@ class JobsService(rpc.JobsServicer):
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
         self._jobs = supervisor.jobs
+        self._repetition = Repetition()
 
     @unary
     async def Submit(self, request: Any, context: Any) -> pb.Job:  # noqa: N802
-        known = self._jobs.find_request(request.request_id)
+        job, new = self._jobs.find_request(request.request_id), None
         given = [request.witness_path, *request.more_witness_paths]
-        if known is not None:
-            key = self._supervisor.allowed.check(request.key_path) if request.key_path else ""
-            witnesses = [self._supervisor.allowed.check(path) for path in given]
-            await asyncio.to_thread(check_same, known, self._jobs.parts(known), request.circuit_id, key, witnesses)
-        else:
+        if job is None:
             circuit, priority, device = await self._look_at(request)
             if len(given) > _MAX_PARTITIONS:
                 raise RefusedError(
@@ -72,8 +69,13 @@ class JobsService(rpc.JobsServicer):
                 )
             witnesses = [self._supervisor.allowed.check(path) for path in given]
             await asyncio.to_thread(_check_witnesses, witnesses, circuit.info)
-            known = self._jobs.accept(_job(new_job_id(), request, circuit, priority, witnesses, device))
-        return job_to_wire(self._jobs.info(known))
+            new = _job(new_job_id(), request, circuit, priority, witnesses, device)
+            job = self._jobs.accept(new)
+        if job is not new:  # it came before, or twice at once
+            await self._check_circuit(job, request)
+            witnesses = [self._supervisor.allowed.check(path) for path in given]
+            await asyncio.to_thread(self._repetition.check_paths, job, self._jobs.parts(job), witnesses)
+        return job_to_wire(self._jobs.info(job))
 
     @unary
     async def SubmitStream(self, request_iterator: Any, context: Any) -> pb.Job:  # noqa: N802
@@ -82,29 +84,38 @@ class JobsService(rpc.JobsServicer):
         if first is None or first.WhichOneof("part") != "request":
             raise RefusedError(Reason.INVALID_ARGUMENT, "the first message of SubmitStream must carry the request")
         request = first.request
-        known = self._jobs.find_request(request.request_id)
-        if known is not None:
-            return job_to_wire(self._jobs.info(known))
         if request.witness_path or request.more_witness_paths:
             raise RefusedError(
                 Reason.INVALID_ARGUMENT,
                 "SubmitStream carries the one witness of a job itself: witness_path and more_witness_paths must be "
                 "empty; Submit takes several by their paths",
             )
+        known = self._jobs.find_request(request.request_id)
+        if known is not None:
+            await self._check_circuit(known, request)
+            await self._compare(known, messages)
+            return job_to_wire(self._jobs.info(known))
         circuit, priority, device = await self._look_at(request)
         job_id = new_job_id()
-        path = await self._spool(job_id, messages, circuit)
-        accepted = None
+        measure = self._repetition.measure() if request.request_id else None
+        path = await self._spool(job_id, messages, circuit, measure)
+        new, job = _job(job_id, request, circuit, priority, [path], device, spooled=True), None
         try:
             info = circuit.info
             await asyncio.to_thread(
                 check_witness_file, path, info.key_path, info.curve, info.n_vars, "the streamed witness"
             )
-            accepted = self._jobs.accept(_job(job_id, request, circuit, priority, [path], device, spooled=True))
+            job = self._jobs.accept(new)
+            if measure is not None and job is new:
+                self._repetition.remember(new, measure.contents())
         finally:
-            if accepted is None or accepted.id != job_id:  # refused, or the same request came twice at once
+            if job is not new:
                 self._supervisor.spool.remove(path)
-        return job_to_wire(self._jobs.info(accepted))
+        if measure is not None and job is not new:  # the same request came twice at once
+            await self._check_circuit(job, request)
+            part = only_part(job, self._jobs.parts(job))
+            await asyncio.to_thread(self._repetition.check_streamed, job, part, measure.contents())
+        return job_to_wire(self._jobs.info(job))
 
     @streaming
     async def Watch(self, request: Any, context: Any) -> AsyncIterator[pb.Job]:  # noqa: N802
@@ -181,7 +192,29 @@ class JobsService(rpc.JobsServicer):
             raise RefusedError(Reason.FAILED_PRECONDITION, f"device {wanted[0].id} does not start: {wanted[0].reason}")
         return found.id if found is not None else ""
 
-    async def _spool(self, job_id: str, messages: AsyncIterator[Any], circuit: CircuitRecord) -> str:
+    async def _check_circuit(self, known: JobRecord, request: Any) -> None:
+        """Raises RefusedError where ``known``, which has the request's id, proves another circuit."""
+        key = self._supervisor.allowed.check(request.key_path) if request.key_path else ""
+        await asyncio.to_thread(check_circuit, known, request.circuit_id, key)
+
+    async def _compare(self, known: JobRecord, messages: AsyncIterator[Any]) -> None:
+        """Compares a stream that comes again with the witness of its job, as far as that is known; keeps nothing of
+        it. Raises RefusedError."""
+        part = only_part(known, self._jobs.parts(known))
+        contents = await asyncio.to_thread(self._repetition.contents_of, known, part)
+        if contents is None:
+            return
+        measure = self._repetition.measure()
+        async for message in messages:
+            await asyncio.to_thread(measure.update, _data(message))
+            if measure.nbytes > contents.nbytes:
+                break
+        if measure.contents() != contents:
+            raise refusal_of_stream(known, part)
+
+    async def _spool(
+        self, job_id: str, messages: AsyncIterator[Any], circuit: CircuitRecord, measure: Measure | None
+    ) -> str:
         """Writes the streamed bytes to a file of the spool; removes it when anything goes wrong."""
         limit = 32 * circuit.info.n_vars + (1 << 20)  # the values, and room for the headers
         path, size = "", 0
@@ -189,18 +222,17 @@ class JobsService(rpc.JobsServicer):
             path, descriptor = self._supervisor.spool.create(job_id)
             with open(descriptor, "wb") as sink:
                 async for message in messages:
-                    if message.WhichOneof("part") != "data":
-                        raise RefusedError(
-                            Reason.INVALID_ARGUMENT, "only the first message of SubmitStream may carry a request"
-                        )
-                    size += len(message.data)
+                    data = _data(message)
+                    size += len(data)
                     if size > limit:
                         raise RefusedError(
                             Reason.INVALID_ARGUMENT,
                             f"the streamed witness has more than {limit:,} bytes, "
                             f"too many for {circuit.info.n_vars:,} signals",
                         )
-                    await asyncio.to_thread(sink.write, message.data)
+                    await asyncio.to_thread(sink.write, data)
+                    if measure is not None:
+                        await asyncio.to_thread(measure.update, data)
         except OSError as error:
             self._supervisor.spool.remove(path)
             text = (error.strerror or str(error)).lower()
@@ -265,6 +297,14 @@ class ControlService(rpc.ControlServicer):
         timeout = request.timeout_ms / 1000 if request.timeout_ms else None
         self._supervisor.request_stop(drain=request.drain, timeout=timeout)
         return pb.ShutdownResponse()
+
+
+def _data(message: Any) -> bytes:
+    """The bytes in a message of SubmitStream, but for the first one. Raises RefusedError."""
+    if message.WhichOneof("part") != "data":
+        raise RefusedError(Reason.INVALID_ARGUMENT, "only the first message of SubmitStream may carry a request")
+    data: bytes = message.data
+    return data
 
 
 def _check_witnesses(paths: list[str], circuit: CircuitInfo) -> None:

@@ -114,6 +114,7 @@ class Supervisor:
         self._log.send_to(self.publisher.log_line)
         self.publisher.mark("daemon", f"daemon started, build {self.birth.build}")
         self.devices.say_why_cpu()
+        self.live_settings.warn()
         self.incidents.load()
         self.jobs.recover()
         self.spool.clean(self.jobs.spooled())

@@ -75,6 +75,22 @@ def host_budget(
     return Capacity(share, whole.source)
 
 
+def check_budget(total: str, processes: int = 1, root: Path = Path("/")) -> None:
+    """Raises SettingError for a value of ``memory.total_budget`` that ``host_budget`` would cut or refuse here: more
+    than there is, or too little for each of the processes."""
+    from cuzk_engine.units import format_size, parse_size
+
+    if total == "auto":
+        return
+    limit = machine_limit(root)
+    if parse_size(total) > limit.nbytes:
+        raise SettingError(
+            f'memory.total_budget is "{total}": there are {format_size(limit.nbytes)} ({limit.source}), '
+            f'expected "auto" or at most "{limit.nbytes >> 20}MiB"'
+        )
+    host_budget(total, processes=processes, root=root)
+
+
 def machine_limit(root: Path = Path("/")) -> Capacity:
     """The smaller of the machine's memory and the tightest cgroup limit (v1 or v2) that this process is under."""
     machine = Capacity(_total_memory(root), "memory of the machine")

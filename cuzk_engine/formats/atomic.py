@@ -35,14 +35,26 @@ _OWN_DESCRIPTOR: Final = re.compile(r"/dev/fd/([0-9]{1,6})|/proc/self/fd/([0-9]{
 _STANDARD: Final = {"/dev/stdout": 1, "/dev/stderr": 2}
 
 
-def write_atomically(path: Path | str, data: bytes | str | Producer, *, mode: int | None = None) -> None:
+def write_atomically(
+    path: Path | str, data: bytes | str | Producer, *, mode: int | None = None, replace: bool = True
+) -> None:
     """Writes `data` (text as UTF-8, or what a producer writes) to `path`, all or nothing.
 
     `mode` are the permission bits; without it an existing file keeps its own and a new one follows the umask. A
-    symbolic link stays, and what it leads to is replaced. Raises CuzkError, one line that names the path.
+    symbolic link stays, and what it leads to is replaced. Without `replace` a file that is there is an error, one
+    that came while the data was made included. Raises CuzkError, one line that names the path.
     """
-    with PendingFile(path, data, mode=mode) as pending:
+    with PendingFile(path, data, mode=mode, replace=replace) as pending:
         pending.commit()
+
+
+def would_replace(path: Path | str) -> bool:
+    """Whether writing to `path` replaces a file: pipes, devices and this process's own descriptors are only written
+    to."""
+    try:
+        return _own_descriptor(os.fspath(path)) is None and stat.S_ISREG(os.stat(path).st_mode)
+    except (OSError, ValueError):
+        return False
 
 
 def write_all_atomically(files: Mapping[Path | str, bytes | str], *, mode: int | None = None) -> None:
@@ -55,10 +67,13 @@ def write_all_atomically(files: Mapping[Path | str, bytes | str], *, mode: int |
 class PendingFile:
     """Data on the disk beside its target, to be put in place by `commit` and thrown away by the end of the block."""
 
-    def __init__(self, path: Path | str, data: bytes | str | Producer, *, mode: int | None = None) -> None:
+    def __init__(
+        self, path: Path | str, data: bytes | str | Producer, *, mode: int | None = None, replace: bool = True
+    ) -> None:
         self._path = os.fspath(path)
         self._data: bytes | Producer = data.encode("utf-8") if isinstance(data, str) else data
         self._mode = mode
+        self._replace = replace
         self._target: str | None = None  # None: written directly
         self._temporary: str | None = None
 
@@ -84,6 +99,7 @@ class PendingFile:
                 _write_directly(self._path, self._data)
                 return
             assert self._temporary is not None
+            self._refuse_existing(self._target)
             os.replace(self._temporary, self._target)
             self._temporary = None
             _sync_folder(os.path.dirname(self._target))
@@ -104,6 +120,7 @@ class PendingFile:
             return
         # A link stays a link: what it leads to is replaced, or made where it does not exist yet.
         target = os.path.realpath(self._path)
+        self._refuse_existing(target)
         if existing is not None and not os.access(target, os.W_OK):
             raise PermissionError(errno.EACCES, "the file is read-only")
         mode = self._mode if existing is None or self._mode is not None else stat.S_IMODE(existing.st_mode)
@@ -123,6 +140,10 @@ class PendingFile:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+    def _refuse_existing(self, target: str) -> None:
+        if not self._replace and os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, "somebody else made a file of this name meanwhile")
 
     def _discard(self) -> None:
         if self._temporary is not None:

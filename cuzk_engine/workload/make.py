@@ -37,14 +37,30 @@ def secrets_for(curve: Curve, seed: str | None) -> ToxicWaste:
     return ToxicWaste.random(curve) if seed is None else ToxicWaste.from_seed(curve, seed)
 
 
-def write_folder(circuit: Circuit, folder: Path, *, seed: str | None = None, progress: Progress | None = None) -> None:
-    """Writes the four files into ``folder``, which is made where it does not exist; all of them or none.
-
-    Files of these names are replaced. Raises CuzkError.
-    """
+def check_folder(folder: Path, *, replace: bool) -> None:
+    """Refuses a folder that cannot take the four files, or (without ``replace``) has one of them. Raises CuzkError."""
     for name in NAMES:
         if (folder / name).is_dir():
             raise CuzkError(f"{folder / name}: cannot be written: is a folder")
+    there = [] if replace else [name for name in NAMES if os.path.lexists(folder / name)]
+    if there:
+        names, them = " and ".join(filter(None, (", ".join(there[:-1]), there[-1]))), "them" if there[1:] else "it"
+        raise CuzkError(f"{folder}: has {names} already; name another folder, or give --force to replace {them}")
+
+
+def write_folder(
+    circuit: Circuit,
+    folder: Path,
+    *,
+    seed: str | None = None,
+    replace: bool = False,
+    progress: Progress | None = None,
+) -> None:
+    """Writes the four files into ``folder``, which is made where it does not exist; all of them or none.
+
+    Files of these names are replaced, or without ``replace`` an error. Raises CuzkError.
+    """
+    check_folder(folder, replace=replace)
     hidden = folder / f".cuzk-{secrets.token_hex(8)}.tmp"
     made = not folder.exists()
     try:
@@ -54,6 +70,7 @@ def write_folder(circuit: Circuit, folder: Path, *, seed: str | None = None, pro
         raise CuzkError(f"{folder}: cannot be made: {reason(error)}") from error
     try:
         _write_files(circuit, hidden, seed, progress)
+        check_folder(folder, replace=replace)  # somebody else may have been quicker
         for name in NAMES:
             os.replace(hidden / name, folder / name)
     except CuzkError as error:

@@ -150,6 +150,7 @@ def test_a_change_back_to_the_default_is_one(settings: Cuzk, client: EngineClien
         (("wrkers=2",), 1, "unknown setting 'wrkers'; did you mean 'workers'?"),
         (("agin=2m",), 1, "unknown setting 'agin'; did you mean 'scheduler.aging'?"),
         (("aging=2m",), 1, "unknown setting 'aging'; did you mean 'scheduler.aging'?"),
+        (("workers=1", "memory.total_budget=900TiB"), 1, 'memory.total_budget is "900TiB": there are '),
         (("daemon.listen=127.0.0.1:1",), 1, "daemon.listen cannot change while the daemon runs"),
         (("pipeline.slot_size=3",), 1, "pipeline.slot_size is known but has no effect in this version"),
         (("prestage=off", "--device", "cpu"), 1, "pipeline.prestage has no value of its own for one device"),

@@ -9,6 +9,8 @@ import subprocess
 import pytest
 
 from cuzk_engine.formats.zkey import ZKey
+from cuzk_engine.groth16 import layouts
+from cuzk_engine.units import format_size
 from tests.cli.conftest import ROOT, command
 from tests.support.cases import TINY_CASES, case
 
@@ -42,7 +44,7 @@ def circuit():
 def test_a_key_that_proves_and_verifies(cuzk, tmp_path):
     for item in TINY_CASES:
         key, proof, public = (tmp_path / name for name in ("key.zkey", "proof.json", "public.json"))
-        result = cuzk("setup", item.path("circuit.r1cs"), key)
+        result = cuzk("setup", item.path("circuit.r1cs"), key, "--force")
         assert (result.code, result.err) == (0, "")
         title = {"bn128": "BN254", "bls12381": "BLS12-381"}[item.snarkjs_curve]
         log_domain = item.facts["domain_size"].bit_length() - 1
@@ -128,15 +130,59 @@ def test_faults_leave_the_old_key(cuzk, circuit, tmp_path):
     key.write_bytes(b"old")
     broken = tmp_path / "broken.r1cs"
     broken.write_bytes(circuit.read_bytes()[:-100])
-    result = cuzk("setup", broken, key)
+    result = cuzk("setup", broken, key, "--force")
     assert result.code == 1
     assert result.error.startswith(f"{broken}: incomplete file: ")
     missing = tmp_path / "missing.r1cs"
-    assert cuzk("setup", missing, key).error == f"{missing}: no such file"
+    assert cuzk("setup", missing, key, "--force").error == f"{missing}: no such file"
     assert key.read_bytes() == b"old"
     nowhere = tmp_path / "nowhere" / "key.zkey"
     assert cuzk("setup", circuit, nowhere).error.endswith(f"the folder {nowhere.parent} does not exist")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broken.r1cs", "key.zkey"]
+
+
+def test_a_file_is_replaced_on_demand_only(cuzk, circuit, tmp_path):
+    key, ours, theirs = tmp_path / "key.zkey", tmp_path / "new.zkey", tmp_path / "new.params"
+    assert cuzk("setup", circuit, ours).code == 0
+    assert cuzk("setup", circuit, theirs, "--format", "params").code == 0
+    for content, found in (
+        (ours.read_bytes(), f" (a proving key (zkey), {format_size(ours.stat().st_size)})"),
+        (theirs.read_bytes(), f" (a bellperson key, {format_size(theirs.stat().st_size)})"),
+        (b"\x1f\x8bx", " (packed with gzip, 3 B)"),
+        (b"\xff" * 8, " (8 B)"),
+    ):
+        key.write_bytes(content)
+        result = cuzk("setup", tmp_path / "missing.r1cs", key, "--seed", "x")  # before anything else is looked at
+        assert (result.code, result.out) == (1, "")
+        assert result.error == f"{key}: exists already{found}; name another file, or give --force to replace it"
+        assert key.read_bytes() == content
+    assert cuzk("setup", circuit, key, "--force").code == 0
+    assert ZKey.open(key).domain_size == 16
+    (link := tmp_path / "link.zkey").symlink_to(key)
+    assert "exists already" in cuzk("setup", circuit, link).error
+
+
+def test_a_key_that_came_meanwhile_stays(cuzk, circuit, tmp_path, monkeypatch):
+    key = tmp_path / "key.zkey"
+
+    def slow(system, toxic, stream, report):
+        stream.write(b"new")
+        key.write_bytes(b"theirs")
+
+    monkeypatch.setattr(layouts, "write_zkey", slow)
+    result = cuzk("setup", circuit, key)
+    assert result.code == 1
+    assert result.error == f"{key}: cannot be written: somebody else made a file of this name meanwhile"
+    assert key.read_bytes() == b"theirs"
+    assert [path.name for path in tmp_path.iterdir()] == ["key.zkey"]
+
+
+def test_standard_output_is_no_file_to_replace(circuit, tmp_path):
+    path = tmp_path / "key.zkey"
+    with path.open("wb") as out:
+        arguments = command("setup", circuit, "/dev/stdout")
+        subprocess.run(arguments, cwd=ROOT, check=True, stdout=out, stderr=subprocess.PIPE)
+    assert path.read_bytes()[:4] == b"zkey"
 
 
 def test_the_circuit_is_not_overwritten(cuzk, circuit, tmp_path):
@@ -145,6 +191,7 @@ def test_the_circuit_is_not_overwritten(cuzk, circuit, tmp_path):
     result = cuzk("setup", copy, copy)
     assert result.code == 2
     assert result.error == f"{copy}: is the constraint system, it would be overwritten"
+    assert cuzk("setup", copy, copy, "--force").error == result.error
     assert copy.read_bytes() == circuit.read_bytes()
 
 

@@ -34,6 +34,22 @@ def test_json_and_seed(cuzk, tmp_path):
     assert keys[0] == keys[1]
 
 
+def test_files_are_replaced_on_demand_only(cuzk, tmp_path):
+    folder = tmp_path / "w"
+    folder.mkdir()
+    key = folder / "circuit.zkey"
+    key.write_bytes(b"of a ceremony")
+    result = cuzk("workload", "chain:2^4", folder, "--seed", "x")
+    assert (result.code, result.out) == (1, "")
+    assert result.error == f"{folder}: has circuit.zkey already; name another folder, or give --force to replace it"
+    assert [path.read_bytes() for path in folder.iterdir()] == [b"of a ceremony"]
+    assert cuzk("workload", "chain:2^4", folder, "--force").code == 0
+    assert key.read_bytes()[:4] == b"zkey"
+    names = "circuit.r1cs, witness.wtns, circuit.zkey and verification_key.json"
+    again = f"{folder}: has {names} already; name another folder, or give --force to replace them"
+    assert cuzk("workload", "chain:2^4", folder).error == again
+
+
 def test_wrong_usage(cuzk, tmp_path):
     result = cuzk("workload", "chain:16", tmp_path / "w")
     assert result.code == 2

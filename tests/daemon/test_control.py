@@ -66,6 +66,8 @@ def test_a_change_takes_effect_and_is_marked(client: EngineClient, witnesses: Wi
         (SettingChange("daemon.listen", "1.2.3.4:5"), "cannot change while the daemon runs"),
         (SettingChange("pipeline.prestige", "off"), "did you mean 'pipeline.prestage'?"),
         (SettingChange("jobs.retention", "a week"), "expected a duration"),
+        (SettingChange("memory.total_budget", "900TiB"), 'expected "auto" or at most "'),
+        (SettingChange("memory.total_budget", "much"), 'expected "auto" or a size'),
     ],
 )
 def test_all_or_nothing(client: EngineClient, change: SettingChange, message: str) -> None:
@@ -75,6 +77,18 @@ def test_all_or_nothing(client: EngineClient, change: SettingChange, message: st
     assert message in str(refusal.value)
     assert change.key in str(refusal.value)
     assert client.settings() == before
+
+
+def test_a_budget_of_another_machine_is_obeyed_as_far_as_it_goes(cuzk_home: Path) -> None:
+    """The file may come from a larger one, which is no reason not to start."""
+    with running(cuzk_home, config='[memory]\ntotal_budget = "900TiB"\n') as daemon, daemon.client() as client:
+        assert value_of(client, "memory.total_budget") == ("900TiB", "file")
+        (warning,) = [line for line in daemon.log.splitlines() if "memory.total_budget" in line]
+        assert "WARNING" in warning.upper()
+        assert 'memory.total_budget is "900TiB": there are ' in warning
+        client.apply_settings([SettingChange("memory.total_budget", "900TiB")])  # as it is
+        client.apply_settings([SettingChange("memory.total_budget", "64MiB")])
+        assert value_of(client, "memory.total_budget") == ("64MiB", "changed while running")
 
 
 def test_telemetry_starts_with_the_state_and_the_past(client: EngineClient, witnesses: Witnesses) -> None:

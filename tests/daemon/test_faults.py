@@ -98,6 +98,33 @@ def test_accepted_jobs_survive_a_killed_daemon(home: Path, witnesses: Witnesses)
         daemon.close()
 
 
+def test_a_stream_that_comes_again_after_a_crash(home: Path, witnesses: Witnesses) -> None:
+    """It is compared with what the spool still has; once that has gone, it counts as the same."""
+    data, daemon = witnesses().read_bytes(), Daemon(home)
+    name = {"key_path": witnesses.key, "request_id": "sector-7"}
+    try:
+        daemon.start()
+        with daemon.client() as client:
+            blockers = [client.submit(key_path=witnesses.key, witness_path=witnesses(seconds=20)) for _ in range(2)]
+            job = client.submit_stream(data, **name)
+        daemon.kill()
+        daemon.start()
+        with daemon.client() as client:
+            with pytest.raises(CuzkError, match=f"that of job {job.id}, which has another witness that was streamed"):
+                client.submit_stream(data[:-1], **name)
+            assert client.submit_stream(data, **name).id == job.id
+            for blocker in blockers:
+                client.cancel(blocker.id)
+            assert finished(client, job).state is JobState.COMPLETED
+        daemon.kill()
+        daemon.start()
+        with daemon.client() as client:
+            assert client.submit_stream(data[:-1], **name).id == job.id
+        daemon.stop()
+    finally:
+        daemon.close()
+
+
 def test_a_job_that_kills_the_daemon_twice_is_given_up(home: Path, witnesses: Witnesses) -> None:
     daemon = Daemon(home)
     try:

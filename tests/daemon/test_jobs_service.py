@@ -6,6 +6,7 @@ import shutil
 import threading
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,85 @@ def test_a_request_id_with_other_files_is_an_error(client: EngineClient, witness
     witness.unlink()  # it comes late
     assert client.submit(key_path=witnesses.key, witness_path=witness, request_id=name).id == job.id
     assert client.submit(key_path=witnesses.key, witness_path=witnesses(), request_id=name).id == job.id
+
+
+def test_a_request_id_with_another_stream_is_an_error(client: EngineClient, witnesses: Witnesses) -> None:
+    """While the witness lies in the spool, and when it has gone."""
+    name, witness = f"request-{uuid.uuid4()}", witnesses()
+    data = witness.read_bytes()
+    blockers = [client.submit(key_path=witnesses.key, witness_path=witnesses(seconds=20)) for _ in range(2)]
+    job = client.submit_stream(data, key_path=witnesses.key, request_id=name)
+    (other := witnesses()).write_bytes(data[:-1] + b"\1")
+    (key := witness.with_name("other.zkey")).write_bytes(witnesses.key.read_bytes() + b"\0")
+    is_that_of = f"request_id '{name}' is that of job {job.id}, which has "
+
+    def check() -> None:
+        for stream in (other.read_bytes(), data[:-1], data + b"\0", b"", [bytes(1 << 16)] * 64):
+            with pytest.raises(CuzkError) as refusal:
+                client.submit_stream(stream, key_path=witnesses.key, request_id=name)
+            assert f"{is_that_of}another witness that was streamed, not this one" in str(refusal.value)
+        with pytest.raises(CuzkError) as refusal:
+            client.submit_stream(data, key_path=key, request_id=name)
+        assert f"{is_that_of}the key {witnesses.key}, not {key}" in str(refusal.value)
+        with pytest.raises(CuzkError) as refusal:
+            client.submit(key_path=witnesses.key, witness_path=other, request_id=name)
+        assert f"{is_that_of}a witness that was streamed, not {other}" in str(refusal.value)
+        for parts in (data, [data[:7], data[7:]]):
+            assert client.submit_stream(parts, key_path=witnesses.key, request_id=name).id == job.id
+        assert client.submit(key_path=witnesses.key, witness_path=witness, request_id=name).id == job.id
+
+    check()
+    for blocker in blockers:
+        client.cancel(blocker.id)
+    assert finished(client, job).state is JobState.COMPLETED
+    check()
+
+
+def test_a_stream_is_compared_with_a_file(client: EngineClient, witnesses: Witnesses) -> None:
+    name, witness = f"request-{uuid.uuid4()}", witnesses()
+    job = finished(client, client.submit(key_path=witnesses.key, witness_path=witness, request_id=name))
+    data = witness.read_bytes()
+    assert client.submit_stream(data, key_path=witnesses.key, request_id=name).id == job.id
+    with pytest.raises(CuzkError, match=f"which has the witness {witness}, not the streamed one"):
+        client.submit_stream(data[:-1] + b"\1", key_path=witnesses.key, request_id=name)
+    witness.unlink()  # it comes late
+    assert client.submit_stream(data, key_path=witnesses.key, request_id=name).id == job.id
+    both = client.submit(
+        key_path=witnesses.key, witness_path=witnesses(), more_witnesses=[witnesses()], request_id=f"{name}-2"
+    )
+    with pytest.raises(CuzkError, match="which has 2 witnesses, not 1"):
+        client.submit_stream(data, key_path=witnesses.key, request_id=f"{name}-2")
+    assert finished(client, both).state is JobState.COMPLETED
+
+
+def test_other_requests_of_one_id_at_the_same_time(client: EngineClient, witnesses: Witnesses) -> None:
+    """One is accepted; the others are told, whichever was quicker."""
+    name, data = f"request-{uuid.uuid4()}", witnesses().read_bytes()
+    made: dict[int, str] = {}
+    refused: list[str] = []
+    together = threading.Barrier(8)
+
+    def submit(number: int) -> None:
+        def stream() -> Iterator[bytes]:
+            yield data[:-1]
+            together.wait(30)  # nobody has been accepted yet
+            yield bytes([number])
+
+        try:
+            made[number] = client.submit_stream(stream(), key_path=witnesses.key, request_id=name).id
+        except CuzkError as error:
+            refused.append(str(error))
+
+    threads = [threading.Thread(target=submit, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 1
+    (job,) = made.values()
+    assert len(refused) == 7
+    assert all(f"is that of job {job}, which has another witness" in text for text in refused)
+    finished(client, client.job(job))
 
 
 def test_the_same_request_at_the_same_time_gives_one_job(client: EngineClient, witnesses: Witnesses) -> None:

@@ -118,6 +118,13 @@ def test_a_proof_that_does_not_verify_is_tried_once_more_and_counted(
         assert values["cuzk_partitions_retried_total", "unverified"] == 2
 
 
+def test_a_budget_too_small_for_all_is_refused(home: Path) -> None:
+    with running(home, environment=environment(4)) as daemon, daemon.client() as client:
+        with pytest.raises(CuzkError, match="524,288 bytes for each of 4 device processes, expected at least 1MiB"):
+            client.apply_settings([SettingChange("memory.total_budget", "2MiB")])
+        client.apply_settings([SettingChange("memory.total_budget", "4MiB")])
+
+
 @pytest.mark.parametrize("name", ["1", "cuda:1", "GPU-10000000", CARDS[1][0].upper(), "00000000:01:00.0", "0000:01:00"])
 def test_one_card_has_many_names(home: Path, witnesses: Witnesses, name: str) -> None:
     config = f'[gpus]\ndevices = ["{name}"]\n[devices."{name}"]\nworkers = 5\n'

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cuzk_engine.devices.arena import host_budget, machine_limit, resolve
+from cuzk_engine.devices.arena import check_budget, host_budget, machine_limit, resolve
 from cuzk_engine.errors import SettingError
 
 GIB = 1 << 30
@@ -122,5 +122,19 @@ def test_the_hosts_budget_knows_the_container(tmp_path):
 
 
 def test_a_budget_that_is_too_small_for_all(tmp_path):
-    with pytest.raises(SettingError, match='total_budget is "4MiB": 524,288 bytes for each of 8 device processes'):
-        host_budget("4MiB", processes=8, root=machine(tmp_path))
+    root = machine(tmp_path)
+    for check in (host_budget, check_budget):
+        with pytest.raises(SettingError, match='total_budget is "4MiB": 524,288 bytes for each of 8 device processes'):
+            check("4MiB", processes=8, root=root)
+
+
+def test_a_budget_that_is_more_than_there_is(tmp_path):
+    limits = [("sys/fs/cgroup/job/memory.max", GIB)]
+    root = machine(tmp_path, cgroup="0::/job\n", mounts=V2_MOUNT, limits=limits)
+    for total in ("auto", "1GiB", "1024MiB"):
+        check_budget(total, 8, root)
+    with pytest.raises(SettingError) as refusal:
+        check_budget("1025MiB", 8, root)
+    assert str(refusal.value) == (
+        'memory.total_budget is "1025MiB": there are 1 GiB (cgroup limit), expected "auto" or at most "1024MiB"'
+    )
