@@ -1,7 +1,7 @@
 """Messages between the supervisor and a device process, over one local socket.
 
-A frame is two little-endian u32 lengths, then a JSON object, then bytes (telemetry columns, or a proof's public signals;
-empty for most). Large vectors never pass through here.
+A frame is two little-endian u32 lengths, then a JSON object, then bytes (telemetry columns, or a proof's public
+signals; empty for most). Large vectors never pass through here.
 """
 
 from __future__ import annotations

@@ -36,6 +36,7 @@ from cuzk_engine.daemon.store import Store
 from cuzk_engine.daemon.timeline import Timeline
 from cuzk_engine.daemon.watchdog import LOOK_SECONDS
 from cuzk_engine.events import Incident
+from cuzk_engine.formats.proof import PublicSignals
 from cuzk_engine.process_options import pipeline_texts
 from cuzk_engine.settings import value_text
 from cuzk_engine.telemetry.hub import Hub

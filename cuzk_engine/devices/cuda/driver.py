@@ -1,6 +1,6 @@
-"""CUDA's driver as native calls use it: its functions, and a device's context; and those of its functions that CuPy calls
-with the interpreter's lock, called without it: the driver has locks of its own, which a replay in another thread may
-hold. The device's context must be the thread's current one, as it is in a guard's blocks."""
+"""CUDA's driver as native calls use it: its functions, and a device's context; and what CuPy calls with the
+interpreter's lock, called without it: the driver has locks of its own, which a replay in another thread may hold. The
+device's context must be the thread's current one, as it is in a guard's blocks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _INVALID_VALUE, _NOT_READY = 1, 600
 _MEMORY_TYPE: Final = 2  # CU_POINTER_ATTRIBUTE_MEMORY_TYPE
 _HOST: Final = 1  # CU_MEMORYTYPE_HOST
 RESERVED, USED = 5, 7
-"""What a pool keeps, and what of it is handed out: CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, CU_MEMPOOL_ATTR_USED_MEM_CURRENT."""
+"""CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT and _USED_MEM_CURRENT: what a pool keeps, and what of it is handed out."""
 
 
 @functools.cache
@@ -76,7 +76,8 @@ def is_page_locked(address: int) -> bool:
 def pool_use(pool: int, what: int) -> int:
     """Bytes of a pool, ``USED`` or ``RESERVED``."""
     found = ctypes.c_uint64()
-    code = _call("cuMemPoolGetAttribute", ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)(pool, what, ctypes.byref(found))
+    call = _call("cuMemPoolGetAttribute", ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
+    code = call(pool, what, ctypes.byref(found))
     if code:
         cupy.cuda.driver.check_status(code)
     return found.value
