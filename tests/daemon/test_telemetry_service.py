@@ -4,6 +4,7 @@ others in between."""
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -35,7 +36,7 @@ class Told:
     def __init__(self, folder: Path) -> None:
         self.hub, self.incidents = Hub(max_past_events=1 << 30), Incidents(folder)
         jobs = SimpleNamespace(newest=lambda limit: [])
-        subject = SimpleNamespace(jobs=jobs, identity=lambda: IDENTITY, setting_infos=lambda: [])
+        subject = SimpleNamespace(jobs=jobs, identity=lambda: IDENTITY, setting_infos=list)
         ignored = SimpleNamespace(take=lambda batch: None, spans=lambda batch: None, start=lambda work: work.close())
         self.publisher = Publisher(
             cast(Any, subject), self.hub, self.incidents, *cast(tuple[Any, Any, Any, Any], (ignored,) * 4)
@@ -44,7 +45,7 @@ class Told:
 
     def incident(self, message: str) -> None:
         events = EventBatch.empty()
-        events.incidents.append(Incident(1, "cpu", "out-of-memory", "", message))
+        events.incidents.append(Incident(time.monotonic_ns(), "cpu", "out-of-memory", "", message))
         self.publisher.device_events("cpu", encode_events(events).SerializeToString())
 
     def until_full(self) -> None:

@@ -15,8 +15,7 @@ from cuzk_engine.recording.layout import BUCKETS, LEVELS
 from cuzk_engine.recording.levels import Levels
 from cuzk_engine.recording.writer import RecordingWriter
 from cuzk_engine.telemetry.columns import encode_events
-from tests.recording.streams import S, WALL, head
-
+from tests.recording.streams import WALL, S, head
 
 
 @contextmanager
@@ -53,13 +52,16 @@ def test_jobs_that_were_written_are_forgotten(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("level", range(len(LEVELS)))
 def test_a_coarse_level_has_its_memory_from_the_first_bucket_on(level: int) -> None:
-    levels, sizes = Levels(), []
+    levels, sizes = Levels(), {}
+    begin, end = 2 * BUCKETS + 3, 3 * BUCKETS - 1  # of a row
     with traced():
-        for at in range(3 * BUCKETS):
+        for at in range(end + 1):
             time_ns, size = at * LEVELS[level], (1 << 40) + at
             allocations = [Allocation(time_ns, "cpu", size, purpose) for purpose in ("abc", "srs", "msm")]
             levels.memory({}, allocations, time_ns, time_ns)
             levels.sample(Sample(time_ns, "cpu", memory_other=size, utilisation=1 / (2 + at)))
-            assert sum(1 for _ in levels.changed()) <= 2 * len(LEVELS)
-            sizes.append(tracemalloc.get_traced_memory()[0])
-    assert sizes[-1] < sizes[2 * BUCKETS] + 2_000
+            if at % 4 == 3:
+                assert (level, at // BUCKETS) in [(its, number) for its, number, _ in levels.changed()]
+            if at in (begin, end):
+                sizes[at] = tracemalloc.get_traced_memory()[0]
+    assert sizes[end] < sizes[begin] + 2_000
