@@ -43,13 +43,17 @@ class Incidents:
     def __init__(self, folder: Path, kept: int = KEPT) -> None:
         self.folder = folder
         self._kept = kept
-        self._recent: deque[Incident] = deque(maxlen=kept)
+        self._recent: deque[tuple[Incident, int]] = deque(maxlen=kept)  # with when it was told
         self._written: dict[tuple[str, str], int] = {}
 
     @property
     def recent(self) -> Sequence[Incident]:
         """Oldest first, those of earlier daemons included: times of another boot mean nothing and are left out."""
-        return tuple(self._recent)
+        return tuple(incident for incident, _ in self._recent)
+
+    def told_before(self, time_ns: int | None) -> list[Incident]:
+        """Those of ``recent`` that readers were told of before then; None: all."""
+        return [incident for incident, told_ns in self._recent if time_ns is None or told_ns < time_ns]
 
     def load(self) -> None:
         """Reads what is in the folder; a file that is none of ours is left alone."""
@@ -60,11 +64,11 @@ class Incidents:
                 if document["boot"] == boot:
                     incident = incident_from(document["incident"])
                     incident_to_wire(incident)  # what readers of the telemetry would be sent
-                    self._recent.append(incident)
+                    self._recent.append((incident, -1))
 
-    def note(self, incident: Incident) -> bool:
-        """Keeps an incident; True when it is to be written."""
-        self._recent.append(incident)
+    def note(self, incident: Incident, told_ns: int) -> bool:
+        """Keeps an incident; True when it is to be written. ``told_ns``: when the batch was sent that told of it."""
+        self._recent.append((incident, told_ns))
         key = incident.device, incident.kind
         last = self._written.get(key)
         if last is not None and incident.time_ns - last < _APART_NS:
@@ -73,7 +77,7 @@ class Incidents:
         return True
 
     def knows(self, device: str, kind: str, since_ns: int) -> bool:
-        return any(one.device == device and one.kind == kind and one.time_ns >= since_ns for one in self._recent)
+        return any(one.device == device and one.kind == kind and one.time_ns >= since_ns for one in self.recent)
 
     def write(self, incident: Incident, past: Iterable[pb.TelemetryBatch]) -> None:
         """``past``: the batches of the time before it. A disk that is full costs the file only."""

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final, Protocol
 
 from cuzk_engine.client.convert import identity_to_wire, job_to_wire, setting_to_wire
@@ -143,10 +143,9 @@ class Publisher:
         self._hub.publish(batch)
         self._diagnosing.take(batch)
 
-    def first_batch(
-        self, ledger: Mapping[tuple[str, str], int], history: Iterable[pb.TelemetryBatch]
-    ) -> pb.TelemetryBatch:
-        """What a telemetry reader gets before anything else: the incidents too that are not in ``history``."""
+    def first_batch(self, ledger: Mapping[tuple[str, str], int], history_ns: int | None) -> pb.TelemetryBatch:
+        """What a telemetry reader gets before anything else: the incidents too that are not in its history, which
+        begins with the batch of ``history_ns``; None: it gets none."""
         subject = self._subject
         batch = pb.TelemetryBatch(
             time_ns=time.monotonic_ns(),
@@ -159,14 +158,13 @@ class Publisher:
         for (device, purpose), nbytes in ledger.items():
             batch.memory.add(device=device, purpose=purpose, bytes=nbytes)
         batch.jobs.extend(job_to_wire(subject.jobs.info(job)) for job in subject.jobs.newest(_FIRST_JOBS))
-        if recent := self._incidents.recent:  # else the history, which may be long, need not be read for them
-            told = {(one.time_ns, one.device, one.kind, one.job) for sent in history for one in sent.incidents}
-            earlier = EventBatch.empty()
-            earlier.incidents.extend(one for one in recent if (one.time_ns, one.device, one.kind, one.job) not in told)
-            batch.incidents.extend(encode_events(earlier).incidents)
+        earlier = EventBatch.empty()
+        earlier.incidents.extend(self._incidents.told_before(history_ns))
+        batch.incidents.extend(encode_events(earlier).incidents)
         return batch
 
     def _keep(self, incident: Incident) -> None:
-        if self._incidents.note(incident):
+        """One of the batch that was sent last."""
+        if self._incidents.note(incident, self._hub.sent_ns):
             past = self._hub.past(since_of(incident))
             self._background.start(asyncio.to_thread(self._incidents.write, incident, past))

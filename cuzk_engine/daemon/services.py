@@ -254,7 +254,7 @@ class TelemetryService(rpc.TelemetryServicer):
         hub = self._supervisor.hub
         reader, history, ledger = hub.subscribe(request.history_ns)
         try:
-            yield self._supervisor.publisher.first_batch(ledger, map(pb.TelemetryBatch.FromString, history))
+            yield self._supervisor.publisher.first_batch(ledger, history.first_ns)
             for data in history.take():
                 yield pb.TelemetryBatch.FromString(data)
             while True:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import zlib
+from array import array
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -23,6 +24,8 @@ from cuzk_engine.recording.layout import BUCKETS, LEVELS, MAX_LEVEL_BYTES
 
 Series = dict[str, list[float | None]]
 Row = dict[str, Series]
+_Open = dict[str, dict[str, "array[float]"]]
+_UNKNOWN: Final = array("d", [math.nan]) * BUCKETS
 _KEPT: Final = 2  # rows of a level that late spans may still change
 _LANES: Final = (Lane.COMPUTE, Lane.H2D, Lane.D2H)
 MOST_DEVICES: Final = 64
@@ -30,10 +33,14 @@ MOST_SERIES: Final = 64
 
 
 class Levels:
-    """Adds up events; ``changed`` gives the rows that have to be written again."""
+    """Adds up events; ``changed`` gives the rows that have to be written again.
+
+    A row has all its memory from its first value on: as objects, values would go on filling it for the 256 minutes of
+    the coarsest level.
+    """
 
     def __init__(self) -> None:
-        self._rows: dict[tuple[int, int], Row] = {}
+        self._rows: dict[tuple[int, int], _Open] = {}
         self._dirty: set[tuple[int, int]] = set()
 
     def spans(self, spans: SpanTable) -> None:
@@ -72,7 +79,7 @@ class Levels:
     def changed(self) -> Iterator[tuple[int, int, bytes]]:
         """(level, number, data) of rows that changed since the last call."""
         for level, number in sorted(self._dirty):
-            yield level, number, pack(self._rows[level, number])
+            yield level, number, pack(_closed(self._rows[level, number]))
         self._dirty.clear()
         for level in range(len(LEVELS)):
             numbers = sorted(number for its, number in self._rows if its == level)
@@ -108,7 +115,7 @@ class Levels:
 
     def _get(self, level: int, at: int, device: str, name: str) -> float | None:
         values = self._rows.get((level, at // BUCKETS), {}).get(device, {}).get(name)
-        return None if values is None else values[at % BUCKETS]
+        return None if values is None or math.isnan(values[at % BUCKETS]) else values[at % BUCKETS]
 
     def _set(self, level: int, at: int, device: str, name: str, value: float) -> None:
         key = (level, at // BUCKETS)
@@ -116,8 +123,19 @@ class Levels:
         if key[1] <= newest - _KEPT:
             return  # too late to be written
         series = self._rows.setdefault(key, {}).setdefault(device, {})
-        series.setdefault(name, [None] * BUCKETS)[at % BUCKETS] = value
+        if name not in series:
+            series[name] = _UNKNOWN[:]
+        series[name][at % BUCKETS] = value
         self._dirty.add(key)
+
+
+def _closed(row: _Open) -> Row:
+    return {device: {name: list(map(_value, values)) for name, values in row[device].items()} for device in row}
+
+
+def _value(value: float) -> float | None:
+    """As it is written: bytes and nanoseconds are whole numbers."""
+    return None if math.isnan(value) else int(value) if value.is_integer() else value
 
 
 def pack(row: Row) -> bytes:

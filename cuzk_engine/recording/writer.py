@@ -57,7 +57,6 @@ class RecordingWriter:
         self._number = 0
         self._ledger: dict[tuple[str, str], int] = {}
         self._levels = Levels()
-        self._names = Names()
         self._database = self._create(address)
 
     def __enter__(self) -> RecordingWriter:
@@ -185,15 +184,13 @@ class RecordingWriter:
             self._put(self._database, **facts)
 
     def _write(self, chunk: pb.TelemetryBatch, begin: int) -> None:
-        spans = span_table(chunk.spans, chunk.strings, self._names)
+        spans = span_table(chunk.spans, chunk.strings, Names())  # of this chunk alone: every job has a name of its own
         allocations = decode_allocations(chunk.allocations, list(chunk.strings))
         start, end = min(begin, int(spans.start[0])) if len(spans) else begin, chunk.time_ns
         self._levels.memory(self._ledger, allocations, start, end)
         self._levels.spans(spans)
         for sample in chunk.samples:
             self._levels.sample(sample_from_wire(sample))
-        if len(self._names.texts) > 10_000:
-            self._names = Names()
         self._first_ns = start if self._first_ns is None else min(self._first_ns, start)
         events, data = count_events(chunk), zlib.compress(chunk.SerializeToString(), 6)
         row = (self._number, start, end, events, chunk.dropped, self._packed_ledger(), data)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from cuzk_engine.events import Allocation, EventBatch
@@ -76,9 +76,10 @@ class Hub:
     ) -> None:
         self._max_queued_events = max_queued_events
         self._clock = clock
-        self._past = Past(max_past_events, MAX_PAST_BYTES)
+        self._past: Past[Ledger] = Past(max_past_events, MAX_PAST_BYTES, self._in_use)
         self._readers: set[Reader] = set()
         self._ledger: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self.sent_ns = 0  # when the last batch was sent
 
     @property
     def readers(self) -> int:
@@ -105,30 +106,30 @@ class Hub:
         """The same by purpose."""
         return {purpose: nbytes for (name, purpose), nbytes in self._ledger.items() if name == device and nbytes}
 
-    def past(self, since_ns: int) -> list[pb.TelemetryBatch]:
-        """Batches that were sent since then, oldest first."""
-        return list(map(pb.TelemetryBatch.FromString, self._past.since(since_ns)))
+    def past(self, since_ns: int) -> Iterator[pb.TelemetryBatch]:
+        """Batches that were sent since then and until now, oldest first; any thread may read them."""
+        return map(pb.TelemetryBatch.FromString, self._past.since(since_ns))
 
     def publish(self, batch: pb.TelemetryBatch) -> None:
         """Stamps the batch and gives it to every reader. Raises ValueError for columns that do not fit together."""
-        allocations = (
-            decode_allocations(batch.allocations, list(batch.strings)) if batch.HasField("allocations") else []
-        )
-        stamp(batch, self._clock())
-        for allocation in allocations:
-            self._ledger[allocation.device, allocation.purpose] += allocation.delta
+        allocations = _allocations(batch)
+        self.sent_ns = self._clock()
+        stamp(batch, self.sent_ns)
         events = count_events(batch)
         self._past.append(batch.time_ns, batch.SerializeToString(), events)
+        for allocation in allocations:
+            self._ledger[allocation.device, allocation.purpose] += allocation.delta
         for reader in self._readers:
             reader.put(batch, events)
 
-    def subscribe(self, history_ns: int) -> tuple[Reader, Stretch, Ledger]:
+    def subscribe(self, history_ns: int) -> tuple[Reader, Stretch[Ledger], Ledger]:
         """A reader; the batches of the last ``history_ns``, as bytes; and the ledger as it was before those."""
-        history = self._past.since(self._clock() - history_ns) if history_ns > 0 else Stretch(())
-        before: defaultdict[tuple[str, str], int] = defaultdict(int, self._ledger)
-        for batch in map(pb.TelemetryBatch.FromString, history):
-            for allocation in decode_allocations(batch.allocations, list(batch.strings)):
-                before[allocation.device, allocation.purpose] -= allocation.delta
+        history = self._past.since(self._clock() - history_ns) if history_ns > 0 else Stretch[Ledger](())
+        lead = history.lead()
+        before = defaultdict(int, self._ledger if lead is None else lead[0])
+        for batch in map(pb.TelemetryBatch.FromString, () if lead is None else lead[1]):
+            for allocation in _allocations(batch):
+                before[allocation.device, allocation.purpose] += allocation.delta
         reader = Reader(self._max_queued_events, MAX_QUEUED_BATCHES)
         self._readers.add(reader)
         return reader, history, {key: nbytes for key, nbytes in before.items() if nbytes}
@@ -148,6 +149,13 @@ class Hub:
             batch = EventBatch.empty()
             batch.allocations.extend(gone)
             self.publish(encode_events(batch))
+
+    def _in_use(self) -> Ledger:
+        return {key: nbytes for key, nbytes in self._ledger.items() if nbytes}
+
+
+def _allocations(batch: pb.TelemetryBatch) -> list[Allocation]:
+    return decode_allocations(batch.allocations, list(batch.strings)) if batch.HasField("allocations") else []
 
 
 def stamp(batch: pb.TelemetryBatch, now_ns: int) -> None:

@@ -51,7 +51,7 @@ def test_a_file_has_the_picture_and_the_events_of_its_time(tmp_path: Path) -> No
     past.marks.append(Mark(now - SECOND, "setting", "workers → 2"))
     kept = Incidents(tmp_path / "incidents")
     one = incident(now, picture=picture())
-    assert kept.note(one)
+    assert kept.note(one, 0)
     kept.write(one, [encode_events(past)])
     (path,) = (tmp_path / "incidents").iterdir()
     assert path.stat().st_mode & 0o777 == 0o600
@@ -78,7 +78,7 @@ def test_a_bounded_number_is_kept(tmp_path: Path) -> None:
     now = time.monotonic_ns()
     for k in range(6):
         one = incident(now + 2 * k * SECOND)
-        assert kept.note(one)
+        assert kept.note(one, 0)
         kept.write(one, [])
     assert [found.time_ns for found in kept.recent] == [now + 2 * k * SECOND for k in (3, 4, 5)]
     assert len(list(tmp_path.iterdir())) == 3
@@ -89,10 +89,10 @@ def test_a_bounded_number_is_kept(tmp_path: Path) -> None:
 
 def test_many_of_one_moment_get_one_file(tmp_path: Path) -> None:
     kept = Incidents(tmp_path)
-    assert kept.note(incident(SECOND))
-    assert not kept.note(incident(SECOND + 1))
-    assert kept.note(incident(SECOND + 1, kind="worker-died"))
-    assert kept.note(incident(3 * SECOND))
+    assert kept.note(incident(SECOND), 0)
+    assert not kept.note(incident(SECOND + 1), 0)
+    assert kept.note(incident(SECOND + 1, kind="worker-died"), 0)
+    assert kept.note(incident(3 * SECOND), 0)
     assert len(kept.recent) == 4
 
 

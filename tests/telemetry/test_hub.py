@@ -1,4 +1,5 @@
 import asyncio
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -8,6 +9,8 @@ from cuzk_engine.events import Allocation, EventBatch, Span
 from cuzk_engine.proto import engine_v1_pb2 as pb
 from cuzk_engine.telemetry.columns import decode_events, encode_events
 from cuzk_engine.telemetry.hub import MAX_PAST_BYTES, Hub
+from cuzk_engine.telemetry.past import BLOCK_BYTES
+from tests.support.pages import counted_pages
 
 
 class Clock:
@@ -90,24 +93,50 @@ def test_the_past_takes_as_much_memory_whatever_is_sent(spans: int) -> None:
     asyncio.run(check())
 
 
-@given(st.lists(st.tuples(st.integers(-5, 5), st.sampled_from(["msm", "ntt"])), max_size=12), st.integers(0, 12))
-def test_ledger_and_history_always_add_up(changes: list[tuple[int, str]], recent: int) -> None:
+@given(
+    st.lists(st.tuples(st.integers(-5, 5), st.sampled_from(["msm", "ntt"])), max_size=12),
+    st.integers(0, 12),
+    st.integers(1, 12),
+    st.sampled_from([1, 200, BLOCK_BYTES]),
+)
+def test_ledger_and_history_always_add_up(
+    changes: list[tuple[int, str]], recent: int, kept: int, block_bytes: int
+) -> None:
     async def check() -> None:
         clock = Clock()
-        hub = Hub(clock=clock)
+        hub = Hub(max_past_events=kept, clock=clock)
         for delta, purpose in changes:
             clock.now += 10
             hub.publish(batch(deltas=(delta,), purpose=purpose))
         _, history, before = hub.subscribe(10 * recent + 5)
-        assert len(list(history)) == min(recent + 1, len(changes))
+        assert len(list(history)) == min(recent + 1, kept, len(changes))
         total = dict(before)
         for past in map(pb.TelemetryBatch.FromString, history):
             for allocation in decode_events(past).allocations:
                 key = (allocation.device, allocation.purpose)
                 total[key] = total.get(key, 0) + allocation.delta
+        assert all(total.get(("cpu", purpose), 0) == nbytes for purpose, nbytes in hub.by_purpose("cpu").items())
         assert sum(total.values()) == hub.memory("cpu") == sum(delta for delta, _ in changes)
 
-    asyncio.run(check())
+    with mock.patch("cuzk_engine.telemetry.past.BLOCK_BYTES", block_bytes):
+        asyncio.run(check())
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
+def test_a_new_reader_reads_one_block_of_the_past_at_most(share: float) -> None:
+    async def check() -> None:
+        clock = Clock()
+        hub, sent = Hub(max_past_events=1 << 30, clock=clock), batch(spans=5, deltas=(1, -1) * 20)
+        while not hub.past_since_ns:
+            clock.now += 1
+            hub.publish(sent)
+        pages.bytes = 0
+        _, history, _ = hub.subscribe(int(share * (clock.now - hub.past_since_ns)))
+        assert pages.bytes <= BLOCK_BYTES
+        assert sum(map(len, history)) > 0.9 * share * MAX_PAST_BYTES
+
+    with counted_pages() as pages:
+        asyncio.run(check())
 
 
 def test_a_device_that_died_holds_nothing() -> None:
