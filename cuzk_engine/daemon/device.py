@@ -75,6 +75,7 @@ class EventBuffer:
         self._sending = threading.Lock()  # batches leave in the order in which they were filled
         self._events: deque[Event] = deque()
         self._dropped = 0
+        self._flushed = 0.0
         self.add: EventSink = self._events.append
 
     def trim(self) -> None:
@@ -87,11 +88,16 @@ class EventBuffer:
             self._dropped += len(events) - len(kept)
             self._events.extendleft(reversed(kept))
 
-    def flush(self) -> None:
-        """Sends what there is; raises OSError when the supervisor has gone."""
+    def flush(self, after: float = 0.0) -> None:
+        """Sends what there is, unless something was sent less than ``after`` seconds ago; raises OSError when the
+        supervisor has gone."""
         with self._sending:
+            now = time.monotonic()
+            if now - self._flushed < after:
+                return
             batch = self._take()
             if len(batch) or batch.dropped:
+                self._flushed = now
                 self._channel.send({"type": "events"}, encode_events(batch).SerializeToString())
 
     def _take(self) -> EventBatch:
@@ -355,7 +361,7 @@ def _report_for_ever(
             if not opened.is_set():
                 continue
             reports.send()
-            events.flush()
+            events.flush(FLUSH_SECONDS)  # partitions that end send theirs, too
             if now - reported >= _GIL_SECONDS:
                 reported = now
                 lines.tick()

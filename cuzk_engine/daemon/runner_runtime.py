@@ -76,6 +76,8 @@ class RunnerRuntime:
         cls, name: str, options: Mapping[str, Any], sink: EventSink, opening: Opening = lambda step: None
     ) -> RunnerRuntime:
         """Raises CuzkError."""
+        from cuzk_engine.pipeline import report  # noqa: F401 - a plan is asked for while others prove
+
         phases, chosen = _Phases(opening), ProcessOptions(**options)
         opening("waiting for the driver" if name != "cpu" else "opening the device")
         opened = OpenedDevice.open(name, chosen, sink, phases.compiling)

@@ -115,6 +115,20 @@ def test_events_are_bounded(monkeypatch: pytest.MonkeyPatch, channel: Any) -> No
     assert len(channel.blobs) == 1
 
 
+def test_events_wait_where_others_were_just_sent(monkeypatch: pytest.MonkeyPatch, channel: Any) -> None:
+    """Sending costs as much for few as for many. What a proof did is sent at its end in any case."""
+    now = 100.0
+    monkeypatch.setattr(processes.time, "monotonic", lambda: now)
+    events, line = EventBuffer(channel), LogLine(0, 0, "INFO", "said")
+    sent = []
+    for now, after in ((100.0, 0.05), (100.04, 0.05), (100.045, 0.0), (100.09, 0.05), (100.1, 0.05), (100.2, 0.05)):
+        if now != 100.2:
+            events.add(line)
+        events.flush(after)
+        sent.append(len(channel.blobs))
+    assert sent == [1, 1, 2, 2, 3, 3]
+
+
 def test_rows_that_are_made_quickly() -> None:
     span = Span(1, 2, "cuda:0", "d2h", "download.result", "j", 3, 4, 5, True)
     assert (new_span(tuple(span)), type(new_span(tuple(span)))) == (span, Span)
