@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from textwrap import wrap
 
-from PySide6.QtCore import QPointF, QRectF, Qt, Signal
+from PySide6.QtCore import QPointF, QRectF, Qt, QTimer, Signal
 from PySide6.QtGui import QColor, QFontMetricsF, QPainter, QPaintEvent, QPen, QResizeEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
@@ -103,6 +103,7 @@ class Chart(QFrame):
         self._title.setProperty("role", "title")
         self._legend = Legend(scene)
         self._note = ElidedLabel(natural=True)
+        self._head: tuple[str, Sequence[LegendEntry]] = "", ()  # what the title's line says: note and legend
         self._note.setProperty("role", "muted")
         self.header = QHBoxLayout()
         self.header.setContentsMargins(14, 8, 12, 2)
@@ -187,8 +188,9 @@ class Chart(QFrame):
 
     def refresh(self) -> None:
         """Asks for a repaint; texts change only when their content does."""
-        self._note.set_text(self.note())
-        self._legend.show_entries(self.legend())
+        self._head = note, legend = self.note(), self.legend()
+        self._note.set_text(note)
+        self._legend.show_entries(legend)
         self._place_legend()
         self.plot.update()
 
@@ -212,6 +214,8 @@ class Chart(QFrame):
         self.batch.begin()
         area = self.area()
         self.paint_content(painter, area)
+        if (self.note(), self.legend()) != self._head:  # painting finds the scale, and may be over with that
+            QTimer.singleShot(0, self, self.refresh)
         self._paint_marks(painter, area)
         if self.scene.pointer is not None:
             x = area.x_of(self.scene.session.time_ns(self.scene.pointer))

@@ -88,6 +88,13 @@ class TestMemory:
         assert scene.colours.purpose("srs") not in column[:20]
         assert max(value for value, _ in stack.memory._ticks) < stack.memory._top
 
+    def test_what_is_painted_once_has_its_unit(self, scene: Scene, stack: ChartStack, qtbot: QtBot) -> None:
+        """A recording does not change, so nobody asks for another picture of it."""
+        start(scene, {("cpu", "srs"): 6 * fakes.GIB})
+        feed(scene, fakes.update(10 * SECOND))
+        picture(stack, stack.memory)
+        qtbot.waitUntil(lambda: stack.memory._note.text() == "GiB")
+
     def test_an_idle_engine_keeps_the_scale_of_its_work(self, scene: Scene, stack: ChartStack) -> None:
         start(scene, {("cpu", "ntt"): 4 * MIB})
         events = EventBatch.empty()
