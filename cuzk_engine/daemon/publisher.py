@@ -88,7 +88,6 @@ class Publisher:
         """One that the supervisor saw itself."""
         self._pending.incidents.append(incident)
         self.flush()
-        self._keep(incident)
 
     def device_events(self, device: str, columns: bytes) -> None:
         """What a device process sent."""
@@ -142,6 +141,8 @@ class Publisher:
         self._identity_due = self._settings_due = False
         self._hub.publish(batch)
         self._diagnosing.take(batch)
+        for incident in pending.incidents:  # the cards' too, which the sampling found
+            self._keep(incident)
 
     def first_batch(self, ledger: Mapping[tuple[str, str], int], history_ns: int | None) -> pb.TelemetryBatch:
         """What a telemetry reader gets before anything else: the incidents too that are not in its history, which

@@ -37,7 +37,14 @@ class Told:
         self.hub, self.incidents = Hub(max_past_events=1 << 30), Incidents(folder)
         jobs = SimpleNamespace(newest=lambda limit: [])
         subject = SimpleNamespace(jobs=jobs, identity=lambda: IDENTITY, setting_infos=list)
-        ignored = SimpleNamespace(take=lambda batch: None, spans=lambda batch: None, start=lambda work: work.close())
+        self.sampled: list[Incident] = []  # what the sampling of cards finds
+        ignored = SimpleNamespace(
+            take=lambda batch: None,
+            spans=lambda batch: None,
+            start=lambda work: work.close(),
+            collect=lambda batch: batch.incidents.extend(self.sampled),
+            poll=lambda now_ns: EventBatch.empty(),
+        )
         self.publisher = Publisher(
             cast(Any, subject), self.hub, self.incidents, *cast(tuple[Any, Any, Any, Any], (ignored,) * 4)
         )
@@ -92,5 +99,22 @@ def test_an_incident_is_in_the_history_or_before_it(tmp_path: Path) -> None:
                 heard += [one.message for one in (await anext(messages)).incidents]
             assert heard == ["first", "second"]
             await messages.aclose()
+
+    asyncio.run(check())
+
+
+def test_what_the_sampling_finds_is_kept_as_what_devices_tell(tmp_path: Path) -> None:
+    """A card that has gone, for one: those who come later hear of it."""
+
+    async def check() -> None:
+        told = Told(tmp_path)
+        told.sampled.append(Incident(time.monotonic_ns(), "cuda:0", "device-lost", "", "has gone"))
+        told.publisher.flush()
+        told.sampled.clear()
+        told.publisher.incident(Incident(time.monotonic_ns(), "cuda:1", "worker-died", "", "has ended"))
+        messages = told.stream(0)
+        first = await anext(messages)
+        await messages.aclose()
+        assert [incident.message for incident in first.incidents] == ["has gone", "has ended"]
 
     asyncio.run(check())
