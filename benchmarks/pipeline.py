@@ -1,7 +1,7 @@
 """What pre-staging, double-buffering, workers, evaluation and residency do to a device: one table.
 
     python benchmarks/pipeline.py KEY.zkey WITNESS.wtns [--device cuda:0] [--base best,reference] [--vary AXIS,…]
-        [--product] [--count 100] [--vary-count 24] [--seconds 40] [--budget 200] [--json FILE]
+        [--product] [--count 100] [--vary-count 24] [--seconds 40] [--budget 200] [--threads 0] [--json FILE]
 
 Two arrangements, and from each one axis at a time: the best one (ahead, double buffer, 2 workers, evaluation and key
 on the device) and that of the reference's Phase 8 (off, none, 2 workers, both on the host). With ``--product`` all
@@ -132,14 +132,14 @@ class Recorder:
 class Bench:
     """A device, a runner as the daemon has it, and one key."""
 
-    def __init__(self, name: str, key: Path, witness: Path) -> None:
+    def __init__(self, name: str, key: Path, witness: Path, threads: int = 0) -> None:
         self._path, self._witness = key, witness
         self.recorder = Recorder()
         name = resolve_name(name)
         self._host = HostMemory(host_budget().nbytes, self.recorder, device=name)
         self.device = open_device(name, self.recorder, host=self._host)
         self._tiers = KeyTiers(self.device, self._host)
-        self.runner = Runner(self.device, KeyCache(tiers=self._tiers), self.recorder)
+        self.runner = Runner(self.device, KeyCache(tiers=self._tiers), self.recorder, evaluation_threads=threads)
         self.key = self.runner.keys.get(key)
         self.work = Work(self.key.sizes, self.key.device_matrices is not None, self.key.staging_bytes > 0)
         self._numbers = itertools.count()
@@ -408,6 +408,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--vary-count", type=int, default=24, help="... of those that vary one axis")
     parser.add_argument("--seconds", type=float, default=40.0, help="most seconds a row")
     parser.add_argument("--budget", type=float, default=float("inf"), help="no row begins after so many seconds")
+    parser.add_argument("--threads", type=int, default=0, help="that evaluate on the host; 0: all")
     parser.add_argument("--json", type=Path, help="append each row to this file, a JSON object a line")
     return parser.parse_args()
 
@@ -416,7 +417,7 @@ def main() -> int:
     args = arguments()
     args.began = time.monotonic()
     try:
-        bench = Bench(args.device, args.key, args.witness)
+        bench = Bench(args.device, args.key, args.witness, args.threads)
         loaded = time.monotonic()
         copy_rate = pinned_copy_rate(bench.device)
         bench.prove(0, BASES["best"].settings(), CancelToken())
