@@ -44,14 +44,17 @@ _FAULTS: Final = {
 @dataclass(frozen=True, slots=True)
 class ParamsSizes(CircuitSizes):
     """Sizes of a circuit with a bellperson key. Queries are summed over all variables, with infinity where the key
-    leaves one out."""
+    leaves one out, in parts of at most ``part_bytes``."""
+
+    part_bytes: int = STAGING_BYTES
 
     @classmethod
     def of_key(cls, params: Params, n_terms: int = 0) -> ParamsSizes:
         """``n_terms``: non-zero coefficients of the circuit's matrices, which the key does not tell."""
         listed = {Query.H: len(params.h), Query.A: len(params.a), Query.L: len(params.l)}
         present = tuple(listed.get(query, len(params.b1)) for query in Query)
-        return cls(BLS12_381, params.n_vars, params.n_public, params.domain_size, n_terms, present)
+        sizes = params.n_vars, params.n_public, params.domain_size, n_terms
+        return cls(BLS12_381, *sizes, present, part_bytes=STAGING_BYTES)
 
     def query_length(self, query: Query) -> int:
         if query is Query.H:
@@ -60,7 +63,7 @@ class ParamsSizes(CircuitSizes):
 
     def ranges(self, query: Query) -> list[PointRange]:
         """Parts that begin at multiples of 8, as the bits of `Circuit.a_present` need it, and fit into staging."""
-        step, total = STAGING_BYTES // self.point_bytes(query) // 64 * 64, self.query_length(query)
+        step, total = self.part_bytes // self.point_bytes(query) // 64 * 64, self.query_length(query)
         return [PointRange(first, min(step, total - first)) for first in range(0, max(total, 1), step)]
 
 
@@ -128,6 +131,8 @@ class LoadedParams:
         section, encoded, bits = self._query(query)
         group, size = Group(query.group), self.sizes.point_bytes(query)
         assert staging is not None
+        if staging.nbytes < part.n * size:
+            raise ValueError(f"{staging.nbytes} bytes for {part.n} points of {size}")
         first, n = part.first, part.n
         present = None
         if bits is not None:

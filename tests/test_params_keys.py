@@ -16,7 +16,7 @@ from cuzk_engine.formats.source import SourceFile
 from cuzk_engine.groth16.plan import Query
 from cuzk_engine.groth16.verify import PreparedKey
 from cuzk_engine.keys import CheckedKeys, KeyCache
-from cuzk_engine.native import Group, PointFault, PointProblem
+from cuzk_engine.native import Call, Group, PointFault, PointProblem
 from cuzk_engine.params_keys import check_points, load_params
 from cuzk_engine.runner import Evaluation, PipelineSettings, Runner
 from tests.formats.builders import put
@@ -203,11 +203,13 @@ def test_circuits_of_many_sizes(tmp_path, runner, inputs, aux):
 
 
 def test_queries_are_summed_in_parts(tmp_path, runner, monkeypatch):
-    """Parts of 64 points: nothing depends on where a query is cut."""
-    monkeypatch.setattr(params_keys, "STAGING_BYTES", 96 * 130)
+    """Parts of 64 points: nothing depends on where a query is cut, nor on how it was cut before."""
     toy = make_toy(8, 5, 300)
     for name, content in (("key.params", ToyKey.of(toy).params()), ("w", toy.wtns()), ("c", toy.pce())):
         (tmp_path / name).write_bytes(content)
+    runner.prove(tmp_path / "key.params", tmp_path / "w", Owner(), circuit=tmp_path / "c")
+    runner.release_caches()
+    monkeypatch.setattr(params_keys, "STAGING_BYTES", 96 * 130)
     outcome = runner.prove(tmp_path / "key.params", tmp_path / "w", Owner(), circuit=tmp_path / "c")
     assert list(outcome.public.values) == toy.public
     (key,) = runner.keys.loaded()
@@ -215,6 +217,15 @@ def test_queries_are_summed_in_parts(tmp_path, runner, monkeypatch):
     assert [(part.first, part.n) for part in key.ranges(Query.B2)] == [(k, min(64, 305 - k)) for k in range(0, 305, 64)]
     assert key.staging_bytes == 96 * 128
     assert {part.n for part in key.sizes.launches(Query.B2, 1 << 20)} == {64, 49}
+
+
+def test_points_are_not_written_beyond_their_staging(files, runner):
+    runner.prove(files / "key.params", files / "witness.wtns", Owner(), circuit=files / "circuit.pce")
+    (key,) = runner.keys.loaded()
+    part = key.ranges(Query.A)[0]
+    staging = np.zeros(part.n * BLS12_381.g1_bytes - 1, np.uint8)
+    with pytest.raises(ValueError, match=f"bytes for {part.n} points of 96"):
+        key.points(Query.A, part, staging, Call())
 
 
 def test_a_witness_that_violates_the_circuit(files, runner):

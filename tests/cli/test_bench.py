@@ -242,7 +242,8 @@ def test_an_engine_proves_under_each_variation_and_gets_its_settings_back(cuzk: 
         results = [client.fetch(job.id) for job in jobs]
         used = [json.loads(each.proof_json)["pipeline.prestage"] for each in results]
         assert sorted(used) == ["ahead"] * 6 + ["off"] * 6
-        assert {each.public_json for each in results} == {"[0]"}  # one worker, although the device has 3 of its own
+        # One worker, although the device has 3 of its own.
+        assert {each.public_json for each in results} == {'[\n "0"\n]'}
         for each in document["variations"]:
             assert each["seconds"]["min"] >= 0.05
             assert each["device_peak_bytes"] >= 1000
