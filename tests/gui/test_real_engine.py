@@ -19,7 +19,9 @@ def test_start_restart_stop(qtbot: QtBot, theme: Theme, preferences: Preferences
     try:
         qtbot.waitUntil(lambda: window.top.pill.word == "Stopped", timeout=WAIT_MS)
         window.top.buttons[Action.START].click()
-        qtbot.waitUntil(lambda: window.top.pill.word == "Ready", timeout=WAIT_MS)
+        qtbot.waitUntil(
+            lambda: window.session.identity is not None and window.top.pill.word == "Ready", timeout=WAIT_MS
+        )
         assert "started by the window" in window.top.facts
         first = window.session.identity
         assert first is not None
