@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from cuzk_engine.curves import G1_INFINITY, G2_INFINITY, Curve, G1Point, G2Point
 from cuzk_engine.errors import FormatError
@@ -62,6 +62,21 @@ class Proof:
             f'{{\n "pi_a": [\n{a}\n ],\n "pi_b": [\n{b}\n ],\n "pi_c": [\n{c}\n ],\n'
             f' "protocol": "groth16",\n "curve": "{name}"\n}}'
         )
+
+
+class EncodedProof(NamedTuple):
+    """A proof as the native library makes it. ``data``: the points A, B and C as a key's, affine in Montgomery form;
+    then their eight coordinates in the same order, plain."""
+
+    curve: Curve
+    data: bytes
+
+    def decoded(self) -> Proof:
+        data, size = self.data, self.curve.n8q
+        ax, ay, bx0, bx1, by0, by1, cx, cy = [
+            int.from_bytes(data[at : at + size], "little") for at in range(8 * size, 16 * size, size)
+        ]
+        return Proof(self.curve, (ax, ay), ((bx0, bx1), (by0, by1)), (cx, cy))
 
 
 @dataclass(frozen=True)
