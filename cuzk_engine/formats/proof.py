@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from cuzk_engine.curves import G1_INFINITY, G2_INFINITY, Curve, G1Point, G2Point
 from cuzk_engine.errors import FormatError
@@ -24,6 +24,7 @@ MAX_PROOF_BYTES: Final = 64 << 10  # real ones have 1.2 KB
 MAX_PUBLIC_BYTES: Final = 16 << 20
 MAX_VERIFICATION_KEY_BYTES: Final = 64 << 20
 _VALUE_BYTES: Final = 32
+_LITTLE: Final[repeat[Literal["little"]]] = repeat("little")
 _PROOF: Final = """{
  "pi_a": [
   "%s",
@@ -99,7 +100,7 @@ class EncodedProof(NamedTuple):
     def decoded(self) -> Proof:
         size = self.curve.n8q
         values = struct.unpack_from(f"{size}s" * 8, self.data, 8 * size)
-        ax, ay, bx0, bx1, by0, by1, cx, cy = map(int.from_bytes, values, repeat("little"))
+        ax, ay, bx0, bx1, by0, by1, cx, cy = map(int.from_bytes, values, _LITTLE)
         return Proof(self.curve, (ax, ay), ((bx0, bx1), (by0, by1)), (cx, cy))
 
 
