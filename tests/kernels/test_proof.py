@@ -383,7 +383,8 @@ def test_arguments_out_of_range_are_refused(default_native: NativeLibrary, curve
             refuses(bad, native.proof_assemble, curve, steps, *arguments)
         native.proof_assemble(curve, steps, *[at if place in places else None for place in range(9)])
     nbytes = native.msm_scratch_bytes(curve, G1, 5, 1)
-    scratch = aligned(nbytes + 64).ctypes.data
+    room = aligned(nbytes + 64)
+    scratch = room.ctypes.data
     fine = [at, at, 5, at, scratch, nbytes, call]
     refuses(bad, native.proof_input, no, *fine)
     for place, value in ((0, None), (1, None), (2, 1 << 62), (3, None), (4, scratch + 8)):
