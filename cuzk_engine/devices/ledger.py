@@ -142,7 +142,7 @@ class Ledger:
         self._used = 0
         self._peak = 0
         self._unreserved = 0
-        self._by_key: dict[tuple[Purpose, int, str], int] = {}
+        self._grants: dict[Grant, None] = {}  # the open ones, oldest first
         self._reservations: dict[Owner, Reservation] = {}
         self._waiting: deque[object] = deque()
         self._generation = 0  # counts the changes that could let a waiter in
@@ -172,12 +172,13 @@ class Ledger:
         with self._lock:
             if not grant.open:
                 return
-            grant.open = False
-            if grant.reservation is not None and grant.reservation.active:
-                grant.reservation.used -= grant.nbytes
+            grant.open, nbytes, reservation = False, grant.nbytes, grant.reservation
+            if reservation is not None and reservation.active:
+                reservation.used -= nbytes
             else:
-                self._unreserved -= grant.nbytes
-            self._count(-grant.nbytes, grant.purpose, grant.owner)
+                self._unreserved -= nbytes
+            del self._grants[grant]
+            self._count(-nbytes, grant.purpose, grant.owner)
             self._announce()
 
     def hand_over(self, grant: Grant, purpose: Purpose, owner: Owner) -> Grant:
@@ -189,8 +190,7 @@ class Ledger:
             if moved is not None:
                 return moved
             free = max(0, self.capacity - self._committed())
-            kept = self._force(grant)
-            grant.reservation, grant.open = kept.reservation, True
+            self._reopen(grant)
             raise OutOfDeviceMemoryError(self.device, purpose, grant.nbytes, free, self.capacity)
 
     def changed(self) -> None:
@@ -201,15 +201,21 @@ class Ledger:
         """Bytes now and at the peak; purposes that hold nothing are left out."""
         by_purpose: dict[str, int] = {}
         with self._lock:
-            for (purpose, _, _), nbytes in self._by_key.items():
-                name = purpose._value_  # quicker than `value`
-                by_purpose[name] = by_purpose.get(name, 0) + nbytes
+            for grant in self._grants:
+                if grant.nbytes:
+                    name = grant.purpose._value_  # quicker than `value`
+                    by_purpose[name] = by_purpose.get(name, 0) + grant.nbytes
             return MemoryUse(self.capacity, self._used, self._peak, by_purpose)
 
     def holders(self) -> dict[tuple[Purpose, int, str], int]:
         """(purpose, worker, job) → bytes in use."""
+        found: dict[tuple[Purpose, int, str], int] = {}
         with self._lock:
-            return dict(self._by_key)
+            for grant in self._grants:
+                if grant.nbytes:
+                    key = grant.purpose, grant.owner.worker, grant.owner.job
+                    found[key] = found.get(key, 0) + grant.nbytes
+        return found
 
     def memory(self) -> MemoryUse:
         return self.use()
@@ -353,18 +359,26 @@ class Ledger:
 
     def _try_take(self, nbytes: int, purpose: Purpose, owner: Owner, out_of: Reservation | None) -> Grant | None:
         with self._lock:
-            if out_of is None:
-                reservation, held = self._reservations.get(owner), 0
-            else:
-                reservation, held = None, out_of.held
-            self._add(nbytes, reservation, out_of)
-            if nbytes and self._committed() > self.capacity:
-                self._add(-nbytes, reservation, None)
-                if out_of is not None:
-                    out_of.held = held
+            reservation = self._reservations.get(owner) if out_of is None else None
+            if reservation is not None and reservation.used + nbytes <= reservation.held:
+                reservation.used += nbytes  # promised: no more is committed than before
+            elif not self._commit(nbytes, reservation, out_of):
                 return None
+            grant = Grant(nbytes, purpose, owner, reservation)
+            self._grants[grant] = None
             self._count(nbytes, purpose, owner)
-            return Grant(nbytes, purpose, owner, reservation)
+            return grant
+
+    def _commit(self, nbytes: int, reservation: Reservation | None, out_of: Reservation | None) -> bool:
+        """Counts the bytes where no more is committed then than there is."""
+        held = 0 if out_of is None else out_of.held
+        self._add(nbytes, reservation, out_of)
+        if nbytes and self._committed() > self.capacity:
+            self._add(-nbytes, reservation, None)
+            if out_of is not None:
+                out_of.held = held
+            return False
+        return True
 
     def _add(self, nbytes: int, reservation: Reservation | None, out_of: Reservation | None) -> None:
         if out_of is not None:
@@ -374,12 +388,14 @@ class Ledger:
         else:
             self._unreserved += nbytes
 
-    def _force(self, grant: Grant) -> Grant:
+    def _reopen(self, grant: Grant) -> None:
         """Takes a grant's bytes again that were given back under the same lock."""
-        reservation = grant.reservation if grant.reservation is not None and grant.reservation.active else None
-        self._add(grant.nbytes, reservation, None)
+        if grant.reservation is not None and not grant.reservation.active:
+            grant.reservation = None
+        self._add(grant.nbytes, grant.reservation, None)
+        grant.open = True
+        self._grants[grant] = None
         self._count(grant.nbytes, grant.purpose, grant.owner)
-        return Grant(grant.nbytes, grant.purpose, grant.owner, reservation)
 
     def _serial_used(self, reservation: Reservation) -> int:
         with self._lock:
@@ -434,14 +450,8 @@ class Ledger:
         self._used = used = self._used + delta
         if used > self._peak:
             self._peak = used
-        job, _, worker = owner
-        key = (purpose, worker, job)
-        held = self._by_key.get(key, 0) + delta
-        if held:
-            self._by_key[key] = held
-        else:
-            self._by_key.pop(key, None)
         if delta and self._sink is not None:
+            job, _, worker = owner
             self._sink(new_allocation((time.monotonic_ns(), self.device, delta, purpose, worker, job)))
 
     def _check_request(self, held: int, serial: int) -> None:
