@@ -44,11 +44,12 @@ class Memory:
 
     def allocate(self, nbytes: int, purpose: Purpose, owner: Owner, out_of: Reservation | None = None) -> CudaBuffer:
         """A buffer for every stream. Raises OutOfDeviceMemoryError; nothing is counted then."""
-        return self._take(nbytes, purpose, owner, out_of, self._stream, self._freeing, self._there)
+        with self.guard:
+            return self._take(nbytes, purpose, owner, out_of, self._stream, self._freeing, self._there)
 
     def scratch(self, nbytes: int, purpose: Purpose, owner: Owner, stream: Any, there: Any = None) -> CudaBuffer:
-        """Memory that comes and goes in the order of ``stream``'s work. ``there``: an event of that stream's, recorded
-        anew for those who use the memory on others; None: nobody does."""
+        """Memory that comes and goes in the order of ``stream``'s work, asked for in the guard's block. ``there``: an
+        event of that stream's, recorded anew for those who use the memory on others; None: nobody does."""
         return self._take(nbytes, purpose, owner, None, stream, stream, there)
 
     def _take(
@@ -65,10 +66,9 @@ class Memory:
         was told to wait for it waits for what it was then, and whoever will be waits for more."""
         grant = self.ledger.take(nbytes, purpose, owner, out_of)
         try:
-            with self.guard:
-                address = self._malloc(nbytes, stream, purpose) if nbytes else 0
-                if there is not None:
-                    driver.record(there.ptr, stream.ptr)
+            address = self._malloc(nbytes, stream, purpose) if nbytes else 0
+            if there is not None:
+                driver.record(there.ptr, stream.ptr)
         except BaseException:
             self.ledger.give_back(grant)
             raise
@@ -102,9 +102,6 @@ class Memory:
                 runtime.freeAsync(address, stream.ptr)
         except DeviceLostError:  # its memory went with it
             pass
-
-    def forget(self, buffer: CudaBuffer) -> None:
-        self._live.discard(buffer)
 
     def free_all(self) -> None:
         """Frees every buffer, as nobody may after the device was closed: its streams may be gone then."""
@@ -172,23 +169,13 @@ class CudaBuffer(GrantedBuffer):
 
     def before_read(self, stream: Any) -> None:
         """What ``stream`` does next comes after the content is there."""
-        for event in self.to_read(stream.ptr):
+        for event in waits(stream.ptr, (self,), ()):
             stream.wait_event(event)
 
     def before_write(self, stream: Any) -> None:
         """What ``stream`` does next comes after the content is there and nobody reads it any more."""
-        for event in self.to_write(stream.ptr):
+        for event in waits(stream.ptr, (), (self,)):
             stream.wait_event(event)
-
-    def to_read(self, stream: int) -> list[Any]:
-        """What a stream with this handle has to wait for before it reads: nothing where it wrote itself."""
-        return [] if self.last is None or self._where == stream else [self.last]
-
-    def to_write(self, stream: int) -> list[Any]:
-        """The same before it writes."""
-        if not self.reads:
-            return self.to_read(stream)
-        return [event for where, event in self.reads.items() if where != stream]
 
     def was_read(self, stream: Any, event: Any) -> None:
         """``event`` ends what ``stream`` read of it."""
@@ -196,7 +183,7 @@ class CudaBuffer(GrantedBuffer):
 
     def was_written(self, stream: Any, event: Any) -> None:
         """``event`` ends what ``stream`` wrote to it."""
-        self.last, self._where, self.reads, self.fetched = event, stream.ptr, {}, None
+        used(stream.ptr, (), (self,), event)
 
     def array(self, shape: tuple[int, ...], dtype: Any, offset: int = 0) -> Any:
         """A CuPy array over part of the buffer, which must stay."""
@@ -216,10 +203,38 @@ class CudaBuffer(GrantedBuffer):
         memory = self._memory
         try:
             if address:
-                memory.release(address, self.to_write(self._home.ptr), self._home)
+                memory.release(address, waits(self._home.ptr, (), (self,)), self._home)
         finally:
-            memory.forget(self)
+            memory._live.discard(self)
             memory.ledger.give_back(self._grant)
+
+
+def waits(
+    stream: int, reads: Iterable[CudaBuffer], writes: Iterable[CudaBuffer], first: Iterable[Any] = ()
+) -> list[Any]:
+    """What a stream with this handle has to wait for before it reads and writes buffers, each event once: nothing
+    where it wrote or read itself. ``first``: other events, or None."""
+    events: dict[Any, None] = dict.fromkeys(first)
+    events.pop(None, None)
+    for buffer in reads:
+        if buffer._where != stream and buffer.last is not None:
+            events[buffer.last] = None
+    for buffer in writes:
+        if buffer.reads:
+            for where, event in buffer.reads.items():
+                if where != stream:
+                    events[event] = None
+        elif buffer._where != stream and buffer.last is not None:
+            events[buffer.last] = None
+    return list(events)
+
+
+def used(stream: int, reads: Iterable[CudaBuffer], writes: Iterable[CudaBuffer], end: Any) -> None:
+    """``end`` ends what a stream with this handle read and wrote."""
+    for buffer in reads:
+        buffer.reads[stream] = end
+    for buffer in writes:
+        buffer.last, buffer._where, buffer.reads, buffer.fetched = end, stream, {}, None
 
 
 class _Temporary:

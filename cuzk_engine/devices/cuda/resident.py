@@ -26,7 +26,9 @@ Key = tuple[int, int]
 
 
 @dataclass(eq=False, slots=True)
-class _Entry:
+class Resident:
+    """A block, and what was made in it."""
+
     buffer: Buffer
     value: Any
     source: weakref.ref[Any]
@@ -81,7 +83,7 @@ class Residents:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._entries: OrderedDict[tuple[str, Key], _Entry] = OrderedDict()  # least recently used first
+        self._entries: OrderedDict[tuple[str, Key], Resident] = OrderedDict()  # least recently used first
         self._held: dict[Key, int] = {}  # how many leases hold it
         self._known: dict[int, tuple[weakref.ref[Any], Key]] = {}  # arrays by their identity
         self._some_are_gone = False  # keys, since `purge` looked
@@ -91,7 +93,7 @@ class Residents:
         where the bytes may change. It stays for the block."""
         return Use(self, kind, data, make)
 
-    def acquire(self, kind: str, data: Bytes, make: Callable[[], tuple[Buffer, Any]]) -> _Entry | None:
+    def acquire(self, kind: str, data: Bytes, make: Callable[[], tuple[Buffer, Any]]) -> Resident | None:
         """What `use` begins with."""
         source = source_of(data)
         if source is None or data.size == 0:
@@ -104,9 +106,9 @@ class Residents:
             buffer, value = make()
         except OutOfDeviceMemoryError:
             return None
-        return self._add(key, _Entry(buffer, value, weakref.ref(source, self._notice), users=1))
+        return self._add(key, Resident(buffer, value, weakref.ref(source, self._notice), users=1))
 
-    def let_go(self, entry: _Entry) -> None:
+    def let_go(self, entry: Resident) -> None:
         """What it ends with."""
         with self._lock:
             entry.users -= 1
@@ -176,7 +178,7 @@ class Residents:
                 if not self._held[key]:
                     del self._held[key]
 
-    def _find(self, key: tuple[str, Key], source: Any) -> _Entry | None:
+    def _find(self, key: tuple[str, Key], source: Any) -> Resident | None:
         with self._lock:
             self.purge()
             entry = self._entries.get(key)
@@ -186,7 +188,7 @@ class Residents:
             self._entries.move_to_end(key)
             return entry
 
-    def _add(self, key: tuple[str, Key], entry: _Entry) -> _Entry | None:
+    def _add(self, key: tuple[str, Key], entry: Resident) -> Resident | None:
         """The entry, or what another thread has made of the same bytes meanwhile. None where what was made of others,
         that are gone, is still in use in its place."""
         with self._lock:

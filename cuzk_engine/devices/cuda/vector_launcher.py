@@ -13,7 +13,7 @@ from cupy.cuda import runtime
 from cuzk_engine.devices.base import Evaluate, Owner
 from cuzk_engine.devices.cuda.guard import Guard
 from cuzk_engine.devices.cuda.loader import Loader, own_reservation
-from cuzk_engine.devices.cuda.memory import CudaBuffer, LedgerAllocator, Memory
+from cuzk_engine.devices.cuda.memory import CudaBuffer, LedgerAllocator, Memory, used, waits
 from cuzk_engine.devices.cuda.moments import Marks, Moment
 from cuzk_engine.devices.cuda.need import FR_BYTES, evaluation_bytes
 from cuzk_engine.devices.cuda.operations import Operations
@@ -67,16 +67,14 @@ class VectorLauncher:
     ) -> CudaEvent:
         stream, moments = self._stream, self._timeline.moments
         marks, end = moments.marks(1), moments.end()
-        frame = Frame(_before(stream.ptr, reads, writes, after), marks.events[0], end)
+        first = () if after is None else (after.event,)
+        frame = Frame(waits(stream.ptr, reads, writes, first), marks.events[0], end)
         try:
             enqueue(stream, frame)
         except BaseException:
             runtime.deviceSynchronize()  # some of it may be under way, and no event ends it
             raise
-        for buffer in reads:
-            buffer.was_read(stream, end)
-        for buffer in writes:
-            buffer.was_written(stream, end)
+        used(stream.ptr, reads, writes, end)
         self._timeline.add(marks, (end,), span_times(Lane.COMPUTE, kind), owner)
         return CudaEvent(end, self._timeline, self._guard)
 
@@ -154,7 +152,8 @@ class VectorLauncher:
         allocator = LedgerAllocator(self._memory, Purpose.SCRATCH, owner, stream)
         with self._guard, self._launching, stream, cupy.cuda.using_allocator(allocator.allocate):
             work = _Open(moments.marks(1), moments.end())
-            frame = Frame(_before(stream.ptr, reads, writes, after), work.marks.events[0], work.end)
+            first = () if after is None else (after.event,)
+            frame = Frame(waits(stream.ptr, reads, writes, first), work.marks.events[0], work.end)
             frame.open(stream)
             try:
                 yield work
@@ -162,10 +161,7 @@ class VectorLauncher:
             except BaseException:
                 runtime.deviceSynchronize()  # some of it may be under way, and no event ends it
                 raise
-            for buffer in reads:
-                buffer.was_read(stream, work.end)
-            for buffer in writes:
-                buffer.was_written(stream, work.end)
+            used(stream.ptr, reads, writes, work.end)
 
 
 class _Open:
@@ -175,15 +171,3 @@ class _Open:
 
     def __init__(self, marks: Marks, end: Moment) -> None:
         self.marks, self.end = marks, end
-
-
-def _before(
-    stream: int, reads: Sequence[CudaBuffer], writes: Sequence[CudaBuffer], after: CudaEvent | None
-) -> list[Any]:
-    """The events that have to be over before the first kernel, each once."""
-    events = [] if after is None else [after.event]
-    for buffer in reads:
-        events += buffer.to_read(stream)
-    for buffer in writes:
-        events += buffer.to_write(stream)
-    return list(dict.fromkeys(events))
