@@ -146,10 +146,7 @@ class Call:
         ``span_capacity``: how many phases are kept."""
         self._spans = (_Span * span_capacity)() if span_capacity else None
         self._call = _Call(threads, 0, cancel_address or None, self._spans, span_capacity, 0)
-
-    @property
-    def reference(self) -> Any:
-        return ctypes.byref(self._call)
+        self.reference = ctypes.byref(self._call)
 
     def spans(self) -> list[NativeSpan]:
         """Phases of the last call, in order of their end."""
@@ -206,8 +203,13 @@ def memory_threads(threads: int) -> int:
 def aligned(nbytes: int) -> npt.NDArray[np.uint8]:
     """Fresh memory at a multiple of 64, as vectors and scratch need it; not zeroed."""
     memory = np.empty(nbytes + 64, np.uint8)
-    start = -memory.ctypes.data % 64
+    start = -address_of(memory) % 64
     return memory[start : start + nbytes]
+
+
+def address_of(data: npt.NDArray[Any]) -> int:
+    """Without the object that NumPy makes for ctypes."""
+    return int(data.__array_interface__["data"][0])
 
 
 def _argument(value: Any) -> Any:
@@ -226,5 +228,5 @@ def pointer(data: Data) -> int | bytes | None:
     if isinstance(data, np.ndarray):
         if not data.flags.c_contiguous:
             raise ValueError("the library needs a contiguous array")
-        return int(data.ctypes.data)
+        return address_of(data)
     return int(np.frombuffer(data, np.uint8).ctypes.data)

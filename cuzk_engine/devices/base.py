@@ -138,16 +138,15 @@ class CancelToken:
 
     def check(self) -> None:
         """Raises CancelledError when the flag is set."""
-        if self.is_set:
+        if self._flag.value:
             raise CancelledError("cancelled")
 
 
-# ---- operations: one frozen dataclass each, `launch` takes any of them ----
+# ---- operations: one named tuple each, `launch` takes any of them ----
 # Vectors are of Fr, n * 32 bytes, Montgomery form unless said otherwise.
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluate:
+class Evaluate(NamedTuple):
     """a = A·w, b = B·w, c = a∘b over the ``domain`` rows; ``witness`` plain, ``coefficients`` as section 4 of a zkey
     (n, 44)."""
 
@@ -162,8 +161,7 @@ class Evaluate:
     room: Reservation | None = None  # see Msm
 
 
-@dataclass(frozen=True, slots=True)
-class NttTable:
+class NttTable(NamedTuple):
     """Fill ``table`` with the twiddles of size 2^log_n."""
 
     curve: Curve
@@ -171,8 +169,7 @@ class NttTable:
     table: Buffer
 
 
-@dataclass(frozen=True, slots=True)
-class CosetExtend:
+class CosetExtend(NamedTuple):
     """Values on the domain → values on the odd coset, in place, natural order on both sides.
 
     A device may keep vectors in another order and without a factor, as long as every operation and ``Msm`` know of it.
@@ -184,8 +181,7 @@ class CosetExtend:
     table: Buffer
 
 
-@dataclass(frozen=True, slots=True)
-class HJoin:
+class HJoin(NamedTuple):
     """a = a∘b − c, leaving Montgomery form: the scalars of the H query in snarkjs's basis."""
 
     curve: Curve
@@ -195,8 +191,7 @@ class HJoin:
     n: int
 
 
-@dataclass(frozen=True, slots=True)
-class Quotient:
+class Quotient(NamedTuple):
     """From a, b, c on the odd coset: a = the coefficients of (a·b − c)/(X^n − 1), lowest first, n = 2^log_n, leaving
     Montgomery form: the scalars of an H query in powers of tau."""
 
@@ -208,8 +203,7 @@ class Quotient:
     table: Buffer
 
 
-@dataclass(frozen=True, slots=True)
-class Msm:
+class Msm(NamedTuple):
     """result = Σ scalars[i]·points[i], one affine point in Montgomery form. ``points`` (n, point bytes) may be mapped
     from the key file; ``scalars`` plain, ``n`` of them starting at element ``offset`` of the buffer.
 

@@ -142,6 +142,7 @@ class Ledger:
         self._used = 0
         self._peak = 0
         self._unreserved = 0
+        self._left = 0  # bytes that can be taken for certain, without another look at what is committed
         self._grants: dict[Grant, None] = {}  # the open ones, oldest first
         self._reservations: dict[Owner, Reservation] = {}
         self._waiting: deque[object] = deque()
@@ -351,8 +352,10 @@ class Ledger:
         with self._lock:
             if owner in self._reservations:
                 raise ValueError(f"{owner} already has a reservation")
-            if self._committed(held, serial) > available:
+            committed = self._committed(held, serial)
+            if committed > available:
                 return None
+            self._left = max(0, self.capacity - committed)
             reservation = Reservation(self, owner, held, serial)
             self._reservations[owner] = reservation
             return reservation
@@ -360,25 +363,25 @@ class Ledger:
     def _try_take(self, nbytes: int, purpose: Purpose, owner: Owner, out_of: Reservation | None) -> Grant | None:
         with self._lock:
             reservation = self._reservations.get(owner) if out_of is None else None
-            if reservation is not None and reservation.used + nbytes <= reservation.held:
-                reservation.used += nbytes  # promised: no more is committed than before
-            elif not self._commit(nbytes, reservation, out_of):
+            held = 0 if out_of is None else out_of.held
+            self._add(nbytes, reservation, out_of)
+            if nbytes and not self._is_left(nbytes):
+                self._add(-nbytes, reservation, None)
+                if out_of is not None:
+                    out_of.held = held
                 return None
             grant = Grant(nbytes, purpose, owner, reservation)
             self._grants[grant] = None
             self._count(nbytes, purpose, owner)
             return grant
 
-    def _commit(self, nbytes: int, reservation: Reservation | None, out_of: Reservation | None) -> bool:
-        """Counts the bytes where no more is committed then than there is."""
-        held = 0 if out_of is None else out_of.held
-        self._add(nbytes, reservation, out_of)
-        if nbytes and self._committed() > self.capacity:
-            self._add(-nbytes, reservation, None)
-            if out_of is not None:
-                out_of.held = held
-            return False
-        return True
+    def _is_left(self, nbytes: int) -> bool:
+        """Whether no more is committed than there is, now that so many bytes have been added, and no more before."""
+        left = self._left - nbytes
+        if left < 0:
+            left = self.capacity - self._committed()
+        self._left = max(0, left)
+        return left >= 0
 
     def _add(self, nbytes: int, reservation: Reservation | None, out_of: Reservation | None) -> None:
         if out_of is not None:
@@ -392,6 +395,7 @@ class Ledger:
         """Takes a grant's bytes again that were given back under the same lock."""
         if grant.reservation is not None and not grant.reservation.active:
             grant.reservation = None
+        self._left = 0
         self._add(grant.nbytes, grant.reservation, None)
         grant.open = True
         self._grants[grant] = None
@@ -405,19 +409,20 @@ class Ledger:
         with self._lock:
             if not reservation.active:
                 return
-            reservation.active = False
+            reservation.active, self._left = False, 0
             del self._reservations[reservation.owner]
             self._unreserved += reservation.used
             self._notify()
 
     def _settle(self, reservation: Reservation) -> None:
         with self._lock:
-            reservation.held, reservation.serial = reservation.used, 0
+            reservation.held, reservation.serial, self._left = reservation.used, 0, 0
             self._notify()
 
     def _settle_early(self, reservation: Reservation) -> bool:
         available = self.available()
         with self._lock:
+            self._left = 0
             before, held, serial = self._committed(), reservation.held, reservation.serial
             reservation.held, reservation.serial = reservation.used, 0
             if self._committed() > max(before, available):

@@ -20,7 +20,7 @@ from cuzk_engine.events import Kind, Lane, new_span
 
 _CALIBRATION_LIFE_NS: Final = 10_000_000_000  # elapsed times are 32-bit floats: 1 µs of resolution after 10 s
 _TRIES: Final = 3
-_LATELY_NS: Final = 50_000_000  # for which spans that are over may wait for others
+_LATELY_NS: Final = 100_000_000  # for which spans that are over may wait for others
 
 Times = tuple[tuple[int, int, Lane, str], ...]
 """Spans as the numbers of the events that they lie between, their lanes and their kinds."""
@@ -165,15 +165,17 @@ class Timeline:
         """``at``: when the events were, in nanoseconds after the base."""
         sink, device = self._sink, self._device
         job, partition, worker = one.owner
-        copied, compute = (one.nbytes, one.pinned), Lane.COMPUTE
+        nbytes, pinned, compute = one.nbytes, one.pinned, Lane.COMPUTE
         assert sink is not None
         for first, last, lane, kind in one.times:
             end = base_ns + at[last]
             begin = base_ns + at[first]
             if begin > end:  # they may lie on two streams: the end can come before the begin
                 begin = end
-            nbytes, pinned = (0, None) if lane is compute else copied
-            sink(new_span((begin, end, device, lane, kind, job, partition, worker, nbytes, pinned)))
+            if lane is compute:
+                sink(new_span((begin, end, device, lane, kind, job, partition, worker, 0, None)))
+            else:
+                sink(new_span((begin, end, device, lane, kind, job, partition, worker, nbytes, pinned)))
 
     def clear(self) -> None:
         """Forgets what is pending: the device is gone."""
