@@ -291,10 +291,13 @@ class StagingBuffer(Protocol):
 
 class Lease(Protocol):
     """Keeps what is resident on a device from being given up, until it is released; a context manager that releases.
-    ``nbytes``: device bytes of those of the asked for sources that are there."""
+    ``nbytes``: device bytes of those of the asked for sources that are there; ``each``: of each of them, in their
+    order."""
 
     @property
     def nbytes(self) -> int: ...
+    @property
+    def each(self) -> Sequence[int]: ...
     def release(self) -> None: ...
     def __enter__(self) -> Lease: ...
     def __exit__(self, *exc: object) -> None: ...
@@ -400,7 +403,11 @@ class Device(Protocol):
         ...
 
     def room(self) -> Room:
-        """What is really free now; asked before every partition."""
+        """What is really free now."""
+        ...
+
+    def available(self) -> int:
+        """Its ``capacity`` alone; asked before every partition."""
         ...
 
     def table_bytes(self, curve: Curve, log_n: int) -> int:

@@ -75,7 +75,9 @@ class Done:
 class Nothing:
     """The lease of a device on which nothing of a key stays, since it reads the host's memory."""
 
-    nbytes = 0
+    def __init__(self, count: int) -> None:
+        self.nbytes = 0
+        self.each: Sequence[int] = [0] * count
 
     def release(self) -> None:
         return
@@ -175,7 +177,7 @@ class CpuDevice(LedgerDevice):
         return Need(0)
 
     def lease(self, sources: Sequence[Bytes]) -> Nothing:
-        return Nothing()
+        return Nothing(len(sources))
 
     def evict(self, sources: Sequence[Bytes]) -> int:
         return 0

@@ -180,7 +180,9 @@ class Ledger:
                 self._unreserved -= nbytes
             del self._grants[grant]
             self._count(-nbytes, grant.purpose, grant.owner)
-            self._announce()
+            self._generation += 1
+            if self._waiting:
+                self._changed.notify_all()
 
     def hand_over(self, grant: Grant, purpose: Purpose, owner: Owner) -> Grant:
         """The same bytes under another purpose and owner, whose reservation they count against: for pools. Cannot
@@ -362,11 +364,14 @@ class Ledger:
 
     def _try_take(self, nbytes: int, purpose: Purpose, owner: Owner, out_of: Reservation | None) -> Grant | None:
         with self._lock:
-            reservation = self._reservations.get(owner) if out_of is None else None
-            held = 0 if out_of is None else out_of.held
-            self._add(nbytes, reservation, out_of)
-            if nbytes and not self._is_left(nbytes):
-                self._add(-nbytes, reservation, None)
+            reservation, held = self._reservations.get(owner), 0
+            if out_of is not None:
+                reservation, held = None, out_of.held
+                out_of.held = max(0, held - nbytes)
+            self._add(nbytes, reservation)
+            self._left -= nbytes
+            if self._left < 0 and not self._is_enough() and nbytes:
+                self._add(-nbytes, reservation)
                 if out_of is not None:
                     out_of.held = held
                 return None
@@ -375,17 +380,13 @@ class Ledger:
             self._count(nbytes, purpose, owner)
             return grant
 
-    def _is_left(self, nbytes: int) -> bool:
-        """Whether no more is committed than there is, now that so many bytes have been added, and no more before."""
-        left = self._left - nbytes
-        if left < 0:
-            left = self.capacity - self._committed()
+    def _is_enough(self) -> bool:
+        """Whether no more is committed than there is; looks how much is left."""
+        left = self.capacity - self._committed()
         self._left = max(0, left)
         return left >= 0
 
-    def _add(self, nbytes: int, reservation: Reservation | None, out_of: Reservation | None) -> None:
-        if out_of is not None:
-            out_of.held = max(0, out_of.held - nbytes)
+    def _add(self, nbytes: int, reservation: Reservation | None) -> None:
         if reservation is not None:
             reservation.used += nbytes
         else:
@@ -396,7 +397,7 @@ class Ledger:
         if grant.reservation is not None and not grant.reservation.active:
             grant.reservation = None
         self._left = 0
-        self._add(grant.nbytes, grant.reservation, None)
+        self._add(grant.nbytes, grant.reservation)
         grant.open = True
         self._grants[grant] = None
         self._count(grant.nbytes, grant.purpose, grant.owner)
@@ -475,13 +476,9 @@ class Ledger:
 
     def _notify(self) -> None:
         with self._lock:
-            self._announce()
-
-    def _announce(self) -> None:
-        """Under the lock."""
-        self._generation += 1
-        if self._waiting:  # nobody else waits for it
-            self._changed.notify_all()
+            self._generation += 1
+            if self._waiting:  # nobody else waits for it
+                self._changed.notify_all()
 
     def _emit_wait(self, start: int, nbytes: int, owner: Owner) -> None:
         if self._sink is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Any, Final
 
 import cupy
@@ -93,16 +94,6 @@ class Memory:
             ledger = self.ledger
             raise OutOfDeviceMemoryError(ledger.device, purpose, nbytes, int(free), ledger.capacity) from error
 
-    def release(self, address: int, events: Iterable[Any], stream: Any) -> None:
-        """Frees on ``stream`` behind ``events``."""
-        try:
-            with self.guard:
-                for event in events:
-                    stream.wait_event(event)
-                runtime.freeAsync(address, stream.ptr)
-        except DeviceLostError:  # its memory went with it
-            pass
-
     def free_all(self) -> None:
         """Frees every buffer, as nobody may after the device was closed: its streams may be gone then."""
         for buffer in list(self._live):
@@ -142,24 +133,21 @@ class CudaBuffer(GrantedBuffer):
     does it where the plain content is asked for.
     """
 
+    _where = 0
+    is_reversed = False
+    pending = 1
+    table: Any = None  # the transform whose table it holds
+    fetched: Fetched | None = None
+
     def __init__(self, memory: Memory, grant: Grant, address: int, home: Any, last: Any) -> None:
         super().__init__(grant)
-        self._memory, self._home = memory, home
-        self._address: int | None = address
-        self.last = last
-        self._where = 0
+        self._memory, self._home, self.address, self.last = memory, home, address, last
         self.reads: dict[int, Any] = {}
-        self.is_reversed = False
-        self.pending = 1
-        self.table: Any = None  # the transform whose table it holds
-        self.fetched: Fetched | None = None
 
-    @property
+    @cached_property
     def address(self) -> int:
-        """Raises ValueError once the buffer was freed."""
-        if self._address is None:
-            raise ValueError(f"use of a freed buffer ({self.purpose})")
-        return self._address
+        """Raises ValueError once the buffer was freed: asked for only where it is not there any more."""
+        raise ValueError(f"use of a freed buffer ({self.purpose})")
 
     def checked(self, nbytes: int) -> int:
         """The address of its first ``nbytes``. Raises ValueError where it is smaller."""
@@ -169,13 +157,18 @@ class CudaBuffer(GrantedBuffer):
 
     def before_read(self, stream: Any) -> None:
         """What ``stream`` does next comes after the content is there."""
-        for event in waits(stream.ptr, (self,), ()):
-            stream.wait_event(event)
+        if self.last is not None and self._where != stream.ptr:
+            stream.wait_event(self.last)
 
     def before_write(self, stream: Any) -> None:
         """What ``stream`` does next comes after the content is there and nobody reads it any more."""
-        for event in waits(stream.ptr, (), (self,)):
-            stream.wait_event(event)
+        if not self.reads:
+            self.before_read(stream)
+            return
+        handle = stream.ptr
+        for where, event in self.reads.items():
+            if where != handle:
+                stream.wait_event(event)
 
     def was_read(self, stream: Any, event: Any) -> None:
         """``event`` ends what ``stream`` read of it."""
@@ -196,14 +189,18 @@ class CudaBuffer(GrantedBuffer):
         return cupy.ndarray(shape, dtype=dtype, memptr=cupy.cuda.MemoryPointer(memory, offset))
 
     def free(self) -> None:
-        address = self._address
+        address: int | None = self.__dict__.pop("address", None)
         if address is None:
             return
-        self._address = self.table = self.fetched = None
-        memory = self._memory
+        self.table = self.fetched = None
+        memory, stream = self._memory, self._home
         try:
             if address:
-                memory.release(address, waits(self._home.ptr, (), (self,)), self._home)
+                with memory.guard:
+                    self.before_write(stream)
+                    runtime.freeAsync(address, stream.ptr)
+        except DeviceLostError:  # its memory went with it
+            pass
         finally:
             memory._live.discard(self)
             memory.ledger.give_back(self._grant)

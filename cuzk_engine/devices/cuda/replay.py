@@ -123,12 +123,14 @@ class Player:
             self._context.replay(tape.packed, streams, events, bases)
             return
         before, fetch = frame.before, frame.fetch
-        events = (*events, frame.begin.ptr, frame.end.ptr, *[event.ptr for event in before])
-        if fetch is None:
-            self._context.replay(tape.framed(len(before), len(bases), 0), streams, events, bases)
-            return
-        packed = tape.framed(len(before), len(bases), fetch.nbytes)
-        self._context.replay(packed, streams, (*events, fetch.there.ptr), (*bases, fetch.target, fetch.source))
+        packed = tape.framed(len(before), len(bases), 0 if fetch is None else fetch.nbytes)
+        handles = [*events, frame.begin.ptr, frame.end.ptr]
+        for event in before:
+            handles.append(event.ptr)
+        if fetch is not None:
+            handles.append(fetch.there.ptr)
+            bases = (*bases, fetch.target, fetch.source)
+        self._context.replay(packed, streams, handles, bases)
 
 
 class _Packing:

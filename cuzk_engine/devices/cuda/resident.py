@@ -38,9 +38,13 @@ class Resident:
 class Lease:
     """Keeps blocks from being given up, those too that come meanwhile; see the device protocol."""
 
-    def __init__(self, residents: Residents, keys: list[Key], nbytes: int) -> None:
+    def __init__(self, residents: Residents, keys: list[Key], each: list[int]) -> None:
         self._residents, self._keys = residents, keys
-        self.nbytes = nbytes
+        self.each = each
+
+    @property
+    def nbytes(self) -> int:
+        return sum(self.each)
 
     def __enter__(self) -> Lease:
         return self
@@ -115,17 +119,21 @@ class Residents:
 
     def lease(self, sources: Iterable[Bytes]) -> Lease:
         """Holds what was made of these bytes, or will be."""
-        keys = list(dict.fromkeys([self._key(data) for data in sources if data.size]))
-        nbytes = 0
+        keys: list[Key] = []
+        each: list[int] = []
+        entries, held = self._entries, self._held
         with self._lock:
             self.purge()
-            for key in keys:
-                self._held[key] = self._held.get(key, 0) + 1
-                for kind in _KINDS:
-                    entry = self._entries.get((kind, key))
-                    if entry is not None:
-                        nbytes += entry.buffer.nbytes
-        return Lease(self, keys, nbytes)
+            for data in sources:
+                nbytes, key = 0, self._key(data)
+                if key[1]:
+                    keys.append(key)
+                    held[key] = held.get(key, 0) + 1
+                    for kind in _KINDS:
+                        if (kind, key) in entries:
+                            nbytes += entries[kind, key].buffer.nbytes
+                each.append(nbytes)
+        return Lease(self, keys, each)
 
     def evict(self, sources: Iterable[Bytes]) -> int:
         """Frees what was made of these bytes, or of parts of them, and nobody uses; returns how many bytes."""

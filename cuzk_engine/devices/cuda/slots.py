@@ -70,7 +70,9 @@ class Slots:
     """The slots and places of one device; the device must be the current one. Any thread may call."""
 
     def __init__(self, memory: Memory, parallel: int = PARALLEL) -> None:
-        self._lock = threading.Condition(threading.RLock())
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._waiting = 0
         self._slots = [Slot(memory) for _ in range(parallel)]
         self._places = [Place(k) for k in range(PLACES if parallel > 1 else 1)]
         self._turn = self._place = 0
@@ -79,7 +81,9 @@ class Slots:
         """The slot and the place of the next launch, until `put`. Waits for another thread's launch in that slot."""
         with self._lock:
             while (slot := self._slots[self._turn]).taken:
-                self._lock.wait()
+                self._waiting += 1
+                self._changed.wait()
+                self._waiting -= 1
             for one in self._slots:
                 if not one.is_over():
                     break
@@ -97,7 +101,8 @@ class Slots:
         """Everything is enqueued that runs in it, or was."""
         with self._lock:
             slot.taken = False
-            self._lock.notify_all()
+            if self._waiting:
+                self._changed.notify_all()
 
     def reap(self, known: Any = None) -> None:
         """Gives the memory of MSMs that are over back; ``known``: an event that has happened."""
