@@ -152,6 +152,25 @@ class _Entry:
     forgotten: bool = False
 
 
+class KeyUse:
+    """A key in use, and the copy of it that is asked for, until the end of a block. See `KeyCache.use`."""
+
+    __slots__ = ("_cache", "_copy", "_entry")
+
+    def __init__(self, cache: KeyCache, entry: _Entry, copy: HotKey | None) -> None:
+        self._cache, self._entry, self._copy = cache, entry, copy
+
+    def __enter__(self) -> ProvingKey:
+        return self._entry.key if self._copy is None else self._copy
+
+    def __exit__(self, *exc: object) -> None:
+        try:
+            if self._copy is not None:
+                self._cache._cool(self._entry)
+        finally:
+            self._cache._let_go(self._entry)
+
+
 class KeyCache:
     """Loaded keys by path, and their hot copies. One key is loaded once, however many ask for it; any thread may call.
 
@@ -183,7 +202,6 @@ class KeyCache:
         if tiers is not None:
             tiers.add_reclaimer(self._reclaim, self._idle)
 
-    @contextmanager
     def use(
         self,
         path: Path | str,
@@ -192,23 +210,23 @@ class KeyCache:
         circuit: Path | str | None = None,
         *,
         hot: bool = False,
-    ) -> Iterator[ProvingKey]:
-        """The key at ``path`` as the file is now, kept for the block; a replaced file is loaded anew.
+    ) -> KeyUse:
+        """The key at ``path`` as the file is now, kept until the end of the block; a replaced file is loaded anew.
 
         With ``hot`` its points are views of a page-locked copy, made now where there is none, if the host's budget
         admits it; whoever waits for such memory waits for the block to end. With ``circuit``, its constraint system,
         it is a bellperson key (params), else a zkey. Raises FormatError for a file that is no sound key,
         CancelledError.
         """
-        entry = self._acquire(path, CancelToken() if cancel is None else cancel, progress, circuit)
-        try:
-            if hot:
-                with self.use_hot(entry.key, cancel, progress) as key:
-                    yield key
-            else:
-                yield entry.key
-        finally:
-            self._let_go(entry)
+        cancel = CancelToken() if cancel is None else cancel
+        entry, copy = self._acquire(path, cancel, progress, circuit), None
+        if hot:
+            try:
+                copy = self._hot_copy(entry, cancel, progress)
+            except BaseException:
+                self._let_go(entry)
+                raise
+        return KeyUse(self, entry, copy)
 
     @contextmanager
     def use_hot(
@@ -218,8 +236,7 @@ class KeyCache:
         else ``key``. It stays for the block."""
         entry, copy = self._entry_of(key), None
         if entry is not None:
-            with self._loading_alone(f"{entry.key.path}\0hot", CancelToken() if cancel is None else cancel):
-                copy = self._heat(entry, CancelToken() if cancel is None else cancel, progress)
+            copy = self._hot_copy(entry, CancelToken() if cancel is None else cancel, progress)
         try:
             yield key if copy is None else copy
         finally:
@@ -321,6 +338,11 @@ class KeyCache:
     def _entry_of(self, key: ProvingKey) -> _Entry | None:
         with self._lock:
             return next((entry for entry in self._entries.values() if entry.key is key), None)
+
+    def _hot_copy(self, entry: _Entry, cancel: CancelToken, progress: Progress | None) -> HotKey | None:
+        """As `_heat`, by one thread at a time."""
+        with self._loading_alone(f"{entry.key.path}\0hot", cancel):
+            return self._heat(entry, cancel, progress)
 
     def _heat(self, entry: _Entry, cancel: CancelToken, progress: Progress | None) -> HotKey | None:
         """The hot copy, counted as used; None where it cannot be had."""

@@ -144,8 +144,11 @@ class Call:
     def __init__(self, threads: int = 0, cancel_address: int = 0, span_capacity: int = 0) -> None:
         """``threads`` 0: all processors of the affinity mask. ``cancel_address``: an int32 that turns non-zero.
         ``span_capacity``: how many phases are kept."""
-        self._spans = (_Span * span_capacity)() if span_capacity else None
-        self._call = _Call(threads, 0, cancel_address or None, self._spans, span_capacity, 0)
+        self._call = _Call(threads, 0, cancel_address or None)
+        self._spans = None
+        if span_capacity:
+            self._spans = (_Span * span_capacity)()
+            self._call.spans, self._call.span_capacity = self._spans, span_capacity
         self.reference = ctypes.byref(self._call)
 
     def spans(self) -> list[NativeSpan]:

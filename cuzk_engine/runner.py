@@ -175,9 +175,9 @@ class Runner:
         witness: Witness | Path | str,
         settings: PipelineSettings,
     ) -> ProofOutcome:
-        with ExitStack() as stack:
-            with run.phase("load_key", Kind.LOAD_KEY):
-                key = stack.enter_context(self.keys.use(key_path, run.cancel, run.loading, circuit))
+        with run.phase("load_key", Kind.LOAD_KEY):
+            use = self.keys.use(key_path, run.cancel, run.loading, circuit)
+        with use as key:
             return self._prove_with(run, key, witness, settings)
 
     def _prove_with(

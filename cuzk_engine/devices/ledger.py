@@ -42,12 +42,13 @@ _POLL_SECONDS: Final = 0.25  # between two looks at what other programs hold, wh
 
 @dataclass(eq=False, slots=True)
 class Grant:
-    """Bytes that were taken. ``reservation`` is the one they count against, while that is active."""
+    """Bytes that were taken. ``reservation`` is the one they count against, while that is active; the ledger has one
+    of nothing for those of nobody's reservation."""
 
     nbytes: int
     purpose: Purpose
     owner: Owner
-    reservation: Reservation | None
+    reservation: Reservation
     open: bool = True
 
 
@@ -141,7 +142,7 @@ class Ledger:
         self._changed = threading.Condition(self._lock)
         self._used = 0
         self._peak = 0
-        self._unreserved = 0
+        self._unreserved = Reservation(self, Owner(), 0, 0)
         self._left = 0  # bytes that can be taken for certain, without another look at what is committed
         self._grants: dict[Grant, None] = {}  # the open ones, oldest first
         self._reservations: dict[Owner, Reservation] = {}
@@ -174,10 +175,9 @@ class Ledger:
             if not grant.open:
                 return
             grant.open, nbytes, reservation = False, grant.nbytes, grant.reservation
-            if reservation is not None and reservation.active:
-                reservation.used -= nbytes
-            else:
-                self._unreserved -= nbytes
+            if not reservation.active:
+                reservation = self._unreserved
+            reservation.used -= nbytes
             del self._grants[grant]
             self._count(-nbytes, grant.purpose, grant.owner)
             self._generation += 1
@@ -276,11 +276,9 @@ class Ledger:
         ticket = object()
         with self._lock:
             self._waiting.append(ticket)
-        unsubscribe = cancel.on_set(self._notify)
         try:
             return self._wait_for_turn(ticket, attempt, owner, cancel, wanted)
         finally:
-            unsubscribe()
             with self._lock:
                 self._waiting.remove(ticket)
                 self._notify()
@@ -309,7 +307,8 @@ class Ledger:
         cancel: CancelToken,
         wanted: int,
     ) -> T:
-        start, waited = time.monotonic_ns(), False
+        start = time.monotonic_ns()
+        unsubscribe: Callable[[], None] | None = None
         try:
             while True:
                 with self._lock:
@@ -321,7 +320,9 @@ class Ledger:
                 found = attempt(turn) if first else None
                 if found is not None:
                     return found
-                wanted, waited = turn.refused or wanted, True
+                wanted = turn.refused or wanted
+                if unsubscribe is None:  # it has to wait
+                    unsubscribe = cancel.on_set(self._notify)
                 with self._lock:
                     settled = first and alone and generation == self._generation
                     if settled and turn.refused is not None:
@@ -330,12 +331,13 @@ class Ledger:
                         if not self._changed.wait(None if self._ceiling is None else _POLL_SECONDS):
                             break
         finally:
-            if waited:
+            if unsubscribe is not None:
+                unsubscribe()
                 self._emit_wait(start, wanted, owner)
 
     def _refuse_hopeless(self, needed: int) -> None:
         """Nobody is left who could give memory back, other programs apart."""
-        most = self.capacity - self._unreserved
+        most = self.capacity - self._unreserved.used
         if needed > most:
             raise self._never_fits(needed, most)
         if self._ceiling is None:
@@ -364,14 +366,16 @@ class Ledger:
 
     def _try_take(self, nbytes: int, purpose: Purpose, owner: Owner, out_of: Reservation | None) -> Grant | None:
         with self._lock:
-            reservation, held = self._reservations.get(owner), 0
-            if out_of is not None:
-                reservation, held = None, out_of.held
+            reservation, held = self._unreserved, 0
+            if out_of is None:
+                reservation = self._reservations.get(owner, reservation)
+            else:
+                held = out_of.held
                 out_of.held = max(0, held - nbytes)
-            self._add(nbytes, reservation)
+            reservation.used += nbytes
             self._left -= nbytes
-            if self._left < 0 and not self._is_enough() and nbytes:
-                self._add(-nbytes, reservation)
+            if self._left < 0 and not self._is_enough():
+                reservation.used -= nbytes
                 if out_of is not None:
                     out_of.held = held
                 return None
@@ -386,19 +390,12 @@ class Ledger:
         self._left = max(0, left)
         return left >= 0
 
-    def _add(self, nbytes: int, reservation: Reservation | None) -> None:
-        if reservation is not None:
-            reservation.used += nbytes
-        else:
-            self._unreserved += nbytes
-
     def _reopen(self, grant: Grant) -> None:
         """Takes a grant's bytes again that were given back under the same lock."""
-        if grant.reservation is not None and not grant.reservation.active:
-            grant.reservation = None
-        self._left = 0
-        self._add(grant.nbytes, grant.reservation)
-        grant.open = True
+        if not grant.reservation.active:
+            grant.reservation = self._unreserved
+        grant.reservation.used += grant.nbytes
+        grant.open, self._left = True, 0
         self._grants[grant] = None
         self._count(grant.nbytes, grant.purpose, grant.owner)
 
@@ -412,7 +409,7 @@ class Ledger:
                 return
             reservation.active, self._left = False, 0
             del self._reservations[reservation.owner]
-            self._unreserved += reservation.used
+            self._unreserved.used += reservation.used
             self._notify()
 
     def _settle(self, reservation: Reservation) -> None:
@@ -439,7 +436,7 @@ class Ledger:
 
     def _committed(self, held: int = 0, serial: int = 0) -> int:
         """What is committed, with one more reservation of ``held`` and ``serial``."""
-        total, largest, used = self._unreserved + held, serial, 0
+        total, largest, used = self._unreserved.used + held, serial, 0
         for reservation in self._reservations.values():  # `charge` of each
             apart, most = reservation.held, reservation.serial
             of_serial = reservation.used - apart

@@ -158,14 +158,16 @@ class Sums:
         """Brings the points of a launch on their way, where they travel."""
         if number >= len(self._launches):
             return
-        query, part = self._launches[number].query, self._launches[number].part
+        launch = self._launches[number]
+        query, part = launch.query, launch.part
         target = self._conversion(number) if self._work.converts else None
         sent = _Sent(self._key.points(query, part, target, self._call))
         self._sent.append(sent)
         if target is not None:
             self._reading[number % len(self._converted)] = sent
-        resident = query in self._resident
-        if not resident and msm_need(self._sizes, self._device, query, part, resident=resident).transit:
+        if query in self._resident:
+            return
+        if msm_need(self._sizes, self._device, query, part, resident=False).transit:
             sent.buffer = self._device.allocate(sent.points.nbytes, Purpose.SRS, self._run.owner)
             sent.event = self._device.upload(sent.buffer, sent.points, Kind.UPLOAD_SRS, self._run.owner)
 

@@ -3,6 +3,8 @@ it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import cupy
@@ -17,7 +19,12 @@ class Moment:
 
     __slots__ = ("_spare", "event", "ptr")
 
-    def __init__(self, event: Any, spare: list[Any]) -> None:
+    def __init__(self, spare: list[Any], made: list[Any]) -> None:
+        try:
+            event = spare.pop()
+        except IndexError:
+            event = cupy.cuda.Event(block=True)
+            made.append(event)
         self.event, self.ptr, self._spare = event, event.ptr, spare
 
     def __del__(self) -> None:
@@ -58,14 +65,7 @@ class Moments:
         self._made: list[Any] = []
         self._spare: list[Any] = []
         self._marks: dict[int, list[Marks]] = {}
-
-    def end(self) -> Moment:
-        try:
-            event = self._spare.pop()
-        except IndexError:
-            event = cupy.cuda.Event(block=True)
-            self._made.append(event)
-        return Moment(event, self._spare)
+        self.end: Callable[[], Moment] = partial(Moment, self._spare, self._made)
 
     def marks(self, count: int) -> Marks:
         try:

@@ -103,9 +103,13 @@ class Residents:
         if source is None or data.size == 0:
             return None
         key = (kind, self._key(data))
-        entry = self._find(key, source)
-        if entry is not None:
-            return entry
+        with self._lock:
+            self.purge()
+            entry = self._entries.get(key)
+            if entry is not None and entry.source() is source:
+                entry.users += 1
+                self._entries.move_to_end(key)
+                return entry
         try:
             buffer, value = make()
         except OutOfDeviceMemoryError:
@@ -185,16 +189,6 @@ class Residents:
                 self._held[key] -= 1
                 if not self._held[key]:
                     del self._held[key]
-
-    def _find(self, key: tuple[str, Key], source: Any) -> Resident | None:
-        with self._lock:
-            self.purge()
-            entry = self._entries.get(key)
-            if entry is None or entry.source() is not source:
-                return None
-            entry.users += 1
-            self._entries.move_to_end(key)
-            return entry
 
     def _add(self, key: tuple[str, Key], entry: Resident) -> Resident | None:
         """The entry, or what another thread has made of the same bytes meanwhile. None where what was made of others,

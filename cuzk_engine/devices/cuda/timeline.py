@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import cupy
 from cupy.cuda import runtime
@@ -26,25 +26,18 @@ Times = tuple[tuple[int, int, Lane, str], ...]
 """Spans as the numbers of the events that they lie between, their lanes and their kinds."""
 
 
-class _Pending:
+class _Pending(NamedTuple):
     """Spans between events, the driver's ``handles``, which are over with the last of their ``ends``. ``marks`` go back
     then, and ``kept`` is what must live until then."""
 
-    __slots__ = ("ends", "handles", "kept", "marks", "nbytes", "owner", "pinned", "times")
-
-    def __init__(
-        self,
-        marks: Marks,
-        handles: tuple[int, ...],
-        ends: tuple[Moment, ...],
-        times: Times,
-        owner: Owner,
-        nbytes: int,
-        pinned: bool | None,
-        kept: object,
-    ) -> None:
-        self.marks, self.handles, self.ends, self.times, self.owner = marks, handles, ends, times, owner
-        self.nbytes, self.pinned, self.kept = nbytes, pinned, kept
+    marks: Marks
+    handles: tuple[int, ...]
+    ends: tuple[Moment, ...]
+    times: Times
+    owner: Owner
+    nbytes: int
+    pinned: bool | None
+    kept: object
 
 
 class Timeline:
