@@ -42,8 +42,7 @@ _POLL_SECONDS: Final = 0.25  # between two looks at what other programs hold, wh
 
 @dataclass(eq=False, slots=True)
 class Grant:
-    """Bytes that were taken. ``reservation`` is the one they count against, while that is active; the ledger has one
-    of nothing for those of nobody's reservation."""
+    """Bytes that were taken. ``reservation`` is the one they count against, while that is active."""
 
     nbytes: int
     purpose: Purpose
@@ -142,9 +141,10 @@ class Ledger:
         self._changed = threading.Condition(self._lock)
         self._used = 0
         self._peak = 0
-        self._unreserved = Reservation(self, Owner(), 0, 0)
+        self._unreserved = Reservation(self, Owner(), 0, 0)  # what is used of no reservation
+        self._unreserved.active = False
         self._left = 0  # bytes that can be taken for certain, without another look at what is committed
-        self._grants: dict[Grant, None] = {}  # the open ones, oldest first
+        self._grants: dict[Grant, None] = {}  # the open ones of some bytes, oldest first
         self._reservations: dict[Owner, Reservation] = {}
         self._waiting: deque[object] = deque()
         self._generation = 0  # counts the changes that could let a waiter in
@@ -161,7 +161,9 @@ class Ledger:
         if nbytes < 0:
             raise ValueError(f"allocation of {nbytes} bytes")
         grant = self._try_take(nbytes, purpose, owner, out_of)
-        if grant is None and self._reclaim(nbytes):
+        if grant is not None:
+            return grant
+        if self._reclaim(nbytes):
             grant = self._try_take(nbytes, purpose, owner, out_of)
         if grant is None:
             with self._lock:
@@ -178,7 +180,7 @@ class Ledger:
             if not reservation.active:
                 reservation = self._unreserved
             reservation.used -= nbytes
-            del self._grants[grant]
+            self._grants.pop(grant, None)
             self._count(-nbytes, grant.purpose, grant.owner)
             self._generation += 1
             if self._waiting:
@@ -205,9 +207,8 @@ class Ledger:
         by_purpose: dict[str, int] = {}
         with self._lock:
             for grant in self._grants:
-                if grant.nbytes:
-                    name = grant.purpose._value_  # quicker than `value`
-                    by_purpose[name] = by_purpose.get(name, 0) + grant.nbytes
+                name = grant.purpose._value_  # quicker than `value`
+                by_purpose[name] = by_purpose.get(name, 0) + grant.nbytes
             return MemoryUse(self.capacity, self._used, self._peak, by_purpose)
 
     def holders(self) -> dict[tuple[Purpose, int, str], int]:
@@ -215,9 +216,8 @@ class Ledger:
         found: dict[tuple[Purpose, int, str], int] = {}
         with self._lock:
             for grant in self._grants:
-                if grant.nbytes:
-                    key = grant.purpose, grant.owner.worker, grant.owner.job
-                    found[key] = found.get(key, 0) + grant.nbytes
+                key = grant.purpose, grant.owner.worker, grant.owner.job
+                found[key] = found.get(key, 0) + grant.nbytes
         return found
 
     def memory(self) -> MemoryUse:
@@ -380,7 +380,8 @@ class Ledger:
                     out_of.held = held
                 return None
             grant = Grant(nbytes, purpose, owner, reservation)
-            self._grants[grant] = None
+            if nbytes:
+                self._grants[grant] = None
             self._count(nbytes, purpose, owner)
             return grant
 
@@ -396,7 +397,8 @@ class Ledger:
             grant.reservation = self._unreserved
         grant.reservation.used += grant.nbytes
         grant.open, self._left = True, 0
-        self._grants[grant] = None
+        if grant.nbytes:
+            self._grants[grant] = None
         self._count(grant.nbytes, grant.purpose, grant.owner)
 
     def _serial_used(self, reservation: Reservation) -> int:

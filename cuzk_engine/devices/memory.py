@@ -18,9 +18,8 @@ HOST: Final = "host"  # the name of the host's memory in events
 class GrantedBuffer(ABC):
     """Memory that a ledger granted, until ``free``; a context manager that frees."""
 
-    def __init__(self, grant: Grant) -> None:
-        self._grant = grant
-        self.nbytes = grant.nbytes
+    _grant: Grant
+    nbytes: int
 
     def __enter__(self) -> Self:
         return self
@@ -73,7 +72,7 @@ class HostBuffer(GrantedBuffer):
     pinned = False
 
     def __init__(self, ledger: Ledger, grant: Grant, block: Bytes, spare: Spare | None = None) -> None:
-        super().__init__(grant)
+        self._grant, self.nbytes = grant, grant.nbytes
         self._ledger = ledger
         self._block: Bytes | None = block
         self._spare = spare

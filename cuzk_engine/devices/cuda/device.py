@@ -155,7 +155,8 @@ class CudaDevice(LedgerDevice):
         self, nbytes: int, purpose: Purpose, owner: Owner, out_of: base.Reservation | None = None
     ) -> CudaBuffer:
         self._check_open()
-        return self._memory.allocate(nbytes, purpose, owner, own_reservation(out_of))
+        room = None if out_of is None else own_reservation(out_of)
+        return self._memory.allocate(nbytes, purpose, owner, room)
 
     def upload(self, target: base.Buffer, source: Bytes, kind: str, owner: Owner) -> CudaEvent:
         buffer = _own(target)

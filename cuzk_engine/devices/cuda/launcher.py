@@ -76,20 +76,20 @@ class MsmLauncher:
     ) -> CudaEvent:
         how = operations.sum_of(operation, points, scalars, self._budget)
         scratch = slot.scratch(how.nbytes, owner)
-        reads = (scalars, points.block)
-        before = _before(slot, after, place, (*reads, scratch), result)
+        before = _before(slot, after, place, (scalars, points.block, scratch), result)
         moments, nbytes = self._timeline.moments, need.point_bytes(operation.curve, operation.group)
         marks, end = moments.marks(1 + len(how.phases)), moments.end()
         row = self._rows.take(nbytes)
         fetch = None if row is None else Fetch(row.address, result.address, nbytes, moments.end())
         try:
-            frame = Frame(before, marks.events[0], end, fetch)
+            frame = Frame(before, marks.handles[0], end, fetch)
             operations.msm(how, points, scalars, result, scratch, place, marks, frame)
         except BaseException:
             runtime.deviceSynchronize()  # what was launched may be on any of the place's streams
             raise
         there = end if fetch is None else fetch.there
-        _used(slot, place, reads, result, end, there)
+        _used(slot, place, (scalars, points.block, *slot.buffers), result, end)
+        result.reads[place.stream.ptr] = there
         ends = (end,) if fetch is None else (end, there)
         times = msm_times(how.phases, fetched=fetch is not None)
         self._timeline.add(marks, ends, times, owner, nbytes, True, row)
@@ -112,29 +112,25 @@ class MsmLauncher:
         stream, moments = place.stream, self._timeline.moments
         reads = (scalars,) if points is None else (scalars, points.block)
         marks, end = moments.marks(1), moments.end()
-        frame = Frame(_before(slot, after, place, reads, result), marks.events[0], end)
+        frame = Frame(_before(slot, after, place, reads, result), marks.handles[0], end)
         try:
             operations.no_points(operation, result, stream, frame)
         except BaseException:
             stream.synchronize()  # the result may be written yet, and no event ends that
             raise
-        _used(slot, place, reads, result, end, end)
+        _used(slot, place, (*reads, *slot.buffers), result, end)
         moments.give_back(marks)
         return CudaEvent(end, self._timeline, self._guard, over=self._slots.reap)
 
 
-def _used(
-    slot: Slot, place: Place, reads: tuple[CudaBuffer, ...], result: CudaBuffer, end: Moment, there: Moment
-) -> None:
-    """What a sum used, up to its ``end``; its result is read until ``there``."""
-    slot.last, stream = end, place.stream.ptr
-    used(stream, (*reads, *slot.buffers), (result,), end)
-    if there is not end:
-        result.reads[stream] = there
+def _used(slot: Slot, place: Place, reads: tuple[CudaBuffer, ...], result: CudaBuffer, end: Moment) -> None:
+    """What a sum used, up to its ``end``."""
+    slot.last = end
+    used(place.stream.ptr, reads, (result,), end)
 
 
 def _before(
     slot: Slot, after: CudaEvent | None, place: Place, reads: tuple[CudaBuffer, ...], result: CudaBuffer
-) -> list[Any]:
-    """The events that have to be over before the first kernel, each once."""
+) -> dict[int, Any]:
+    """The events that have to be over before the first kernel, by their handles."""
     return waits(place.stream.ptr, reads, (result,), (slot.last, None if after is None else after.event))

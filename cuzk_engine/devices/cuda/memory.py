@@ -67,7 +67,10 @@ class Memory:
         was told to wait for it waits for what it was then, and whoever will be waits for more."""
         grant = self.ledger.take(nbytes, purpose, owner, out_of)
         try:
-            address = self._malloc(nbytes, stream, purpose) if nbytes else 0
+            try:
+                address = int(runtime.mallocAsync(nbytes, stream.ptr)) if nbytes else 0
+            except runtime.CUDARuntimeError as error:
+                address = self._malloc_again(nbytes, stream, purpose, error)
             if there is not None:
                 driver.record(there.ptr, stream.ptr)
         except BaseException:
@@ -77,13 +80,10 @@ class Memory:
         self._live.add(buffer)
         return buffer
 
-    def _malloc(self, nbytes: int, stream: Any, purpose: str) -> int:
-        try:
-            return int(runtime.mallocAsync(nbytes, stream.ptr))
-        except runtime.CUDARuntimeError as error:
-            if error.status != faults.OUT_OF_MEMORY:
-                raise
-        # What was freed behind running kernels comes back when they are done.
+    def _malloc_again(self, nbytes: int, stream: Any, purpose: str, error: Any) -> int:
+        """What was freed behind running kernels comes back when they are done."""
+        if error.status != faults.OUT_OF_MEMORY:
+            raise error
         self.trim(everything=True)
         try:
             return int(runtime.mallocAsync(nbytes, stream.ptr))
@@ -140,7 +140,7 @@ class CudaBuffer(GrantedBuffer):
     fetched: Fetched | None = None
 
     def __init__(self, memory: Memory, grant: Grant, address: int, home: Any, last: Any) -> None:
-        super().__init__(grant)
+        self._grant, self.nbytes = grant, grant.nbytes
         self._memory, self._home, self.address, self.last = memory, home, address, last
         self.reads: dict[int, Any] = {}
 
@@ -208,22 +208,26 @@ class CudaBuffer(GrantedBuffer):
 
 def waits(
     stream: int, reads: Iterable[CudaBuffer], writes: Iterable[CudaBuffer], first: Iterable[Any] = ()
-) -> list[Any]:
-    """What a stream with this handle has to wait for before it reads and writes buffers, each event once: nothing
-    where it wrote or read itself. ``first``: other events, or None."""
-    events: dict[Any, None] = dict.fromkeys(first)
-    events.pop(None, None)
+) -> dict[int, Any]:
+    """What a stream with this handle has to wait for before it reads and writes buffers, events by their handles:
+    nothing where it wrote or read itself. ``first``: other events, or None."""
+    events: dict[int, Any] = {}
+    for event in first:
+        if event is not None:
+            events[event.ptr] = event
     for buffer in reads:
-        if buffer._where != stream and buffer.last is not None:
-            events[buffer.last] = None
+        event = buffer.last
+        if event is not None and buffer._where != stream:
+            events[event.ptr] = event
     for buffer in writes:
-        if buffer.reads:
-            for where, event in buffer.reads.items():
-                if where != stream:
-                    events[event] = None
-        elif buffer._where != stream and buffer.last is not None:
-            events[buffer.last] = None
-    return list(events)
+        if not buffer.reads:
+            event = buffer.last
+            if event is not None and buffer._where != stream:
+                events[event.ptr] = event
+        for where, event in buffer.reads.items():
+            if where != stream:
+                events[event.ptr] = event
+    return events
 
 
 def used(stream: int, reads: Iterable[CudaBuffer], writes: Iterable[CudaBuffer], end: Any) -> None:

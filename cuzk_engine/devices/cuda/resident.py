@@ -134,8 +134,9 @@ class Residents:
                     keys.append(key)
                     held[key] = held.get(key, 0) + 1
                     for kind in _KINDS:
-                        if (kind, key) in entries:
-                            nbytes += entries[kind, key].buffer.nbytes
+                        entry = entries.get((kind, key))
+                        if entry is not None:
+                            nbytes += entry.buffer.nbytes
                 each.append(nbytes)
         return Lease(self, keys, each)
 

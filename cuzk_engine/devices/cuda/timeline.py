@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
 
 import cupy
@@ -38,6 +38,9 @@ class _Pending(NamedTuple):
     nbytes: int
     pinned: bool | None
     kept: object
+
+
+_new_pending: Final[Callable[[tuple[object, ...]], _Pending]] = partial(tuple.__new__, _Pending)  # as `new_span`
 
 
 class Timeline:
@@ -89,7 +92,7 @@ class Timeline:
         handles = marks.handles
         for end in ends:
             handles += (end.ptr,)
-        one = _Pending(marks, handles, ends, times, owner, nbytes, pinned, kept)
+        one = _new_pending((marks, handles, ends, times, owner, nbytes, pinned, kept))
         with self._lock:
             self._pending.append(one)
 

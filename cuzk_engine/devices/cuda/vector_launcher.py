@@ -70,7 +70,7 @@ class VectorLauncher:
         stream, moments = self._stream, self._timeline.moments
         marks, end = moments.marks(1), moments.end()
         first = () if after is None else (after.event,)
-        frame = Frame(waits(stream.ptr, reads, writes, first), marks.events[0], end)
+        frame = Frame(waits(stream.ptr, reads, writes, first), marks.handles[0], end)
         try:
             enqueue(stream, frame)
         except BaseException:
@@ -169,7 +169,7 @@ class VectorLauncher:
         with self._guard, self._launching, stream, cupy.cuda.using_allocator(allocator.allocate):
             work = _Open(moments.marks(1), moments.end())
             first = () if after is None else (after.event,)
-            frame = Frame(waits(stream.ptr, reads, writes, first), work.marks.events[0], work.end)
+            frame = Frame(waits(stream.ptr, reads, writes, first), work.marks.handles[0], work.end)
             frame.open(stream)
             try:
                 yield work
