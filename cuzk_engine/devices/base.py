@@ -342,6 +342,10 @@ class Device(Protocol):
         With ``out_of`` the bytes leave that reservation and belong to ``owner``, who outlives it: for caches."""
         ...
 
+    def result(self, nbytes: int, owner: Owner) -> Buffer:
+        """A buffer for the result of a sum: as `allocate`, or one that the device has."""
+        ...
+
     def add_reclaimer(self, reclaimer: Callable[[int], int], idle: Callable[[], int] | None = None) -> None:
         """A function that frees about so many bytes of unused caches when memory is short, and returns how many it
         freed; ``idle``: how many it could free."""

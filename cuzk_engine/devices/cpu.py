@@ -126,6 +126,9 @@ class CpuDevice(LedgerDevice):
             raise TypeError("a reservation of another kind of device")
         return HostBuffer.allocate(self._ledger, nbytes, purpose, owner, out_of)
 
+    def result(self, nbytes: int, owner: Owner) -> HostBuffer:
+        return self.allocate(nbytes, Purpose.RESULT, owner)
+
     def upload(self, target: base.Buffer, source: Bytes, kind: str, owner: Owner) -> Done:
         data = _data(target)
         flat = source.reshape(-1).view(np.uint8)

@@ -128,7 +128,7 @@ class Sums:
         count = outstanding(self._mode, self._device.info)
         largest = self._sizes.curve.g2_bytes
         for _ in range(count):
-            self._results.append(self._device.allocate(largest, Purpose.RESULT, self._run.owner))
+            self._results.append(self._device.result(largest, self._run.owner))
         for number, launch in enumerate(self._launches):
             while len(self._running) >= count:
                 self._collect_first()

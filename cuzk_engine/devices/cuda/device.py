@@ -54,7 +54,8 @@ from cuzk_engine.devices.cuda.module import Kernels
 from cuzk_engine.devices.cuda.need import FR_BYTES
 from cuzk_engine.devices.cuda.operations import FACTOR_BYTES, Operations
 from cuzk_engine.devices.cuda.resident import Residents
-from cuzk_engine.devices.cuda.results import Rows
+from cuzk_engine.devices.cuda.result_rows import ALL_BYTES, ROWS, ResultRows
+from cuzk_engine.devices.cuda.results import ROW_BYTES, Rows
 from cuzk_engine.devices.cuda.slots import HIGHEST, PARALLEL, Slots
 from cuzk_engine.devices.cuda.timeline import CudaEvent, Timeline, span_times
 from cuzk_engine.devices.cuda.vector_launcher import VectorLauncher
@@ -112,7 +113,9 @@ class CudaDevice(LedgerDevice):
             self._own = max(0, before.free - free) if before is not None else 0
             self._margin = max(_LEAST_MARGIN, total // _MARGIN_SHARE)
             fixed = self._own + self._margin
-            capacity = free + self._own if limit is None else min(free + self._own, limit + fixed + FACTOR_BYTES)
+            capacity = (
+                free + self._own if limit is None else min(free + self._own, limit + fixed + FACTOR_BYTES + ALL_BYTES)
+            )
             self._ledger = Ledger(self._id, capacity, sink, ADVICE, self._available)
             self._context = self._ledger.take(fixed, Purpose.CONTEXT, _NOBODY)
             self._budget = need.msm_budget(capacity - fixed, parallel)
@@ -127,6 +130,7 @@ class CudaDevice(LedgerDevice):
             kernels = Kernels(cache, self._id, sink, progress)
             self._factors = self._memory.allocate(FACTOR_BYTES, Purpose.CONTEXT, _NOBODY)
             self._operations = Operations(kernels, self._factors)
+            self._results = ResultRows(self._memory.allocate(ROW_BYTES, Purpose.CONTEXT, _NOBODY) for _ in range(ROWS))
             self._rows = Rows(self._guard, lambda nbytes: self.staging(nbytes, Purpose.CONTEXT, _NOBODY, pinned=True))
             self._launcher = MsmLauncher(
                 self._memory, self._slots, self._loader, self._timeline, self._guard, self._launching, self._budget,
@@ -148,8 +152,9 @@ class CudaDevice(LedgerDevice):
 
     @property
     def context_bytes(self) -> int:
-        """What the context, the kernels' code and their stacks count as, from the start to the end."""
-        return self._context.nbytes + self._factors.nbytes
+        """What the context, the kernels' code and their stacks, and rows for results count as, from the start to the
+        end."""
+        return self._context.nbytes + FACTOR_BYTES + ALL_BYTES
 
     def allocate(
         self, nbytes: int, purpose: Purpose, owner: Owner, out_of: base.Reservation | None = None
@@ -157,6 +162,10 @@ class CudaDevice(LedgerDevice):
         self._check_open()
         room = None if out_of is None else own_reservation(out_of)
         return self._memory.allocate(nbytes, purpose, owner, room)
+
+    def result(self, nbytes: int, owner: Owner) -> CudaBuffer:
+        self._check_open()
+        return self._results.take(nbytes) or self._memory.allocate(nbytes, Purpose.RESULT, owner)
 
     def upload(self, target: base.Buffer, source: Bytes, kind: str, owner: Owner) -> CudaEvent:
         buffer = _own(target)

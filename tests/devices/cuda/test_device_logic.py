@@ -61,7 +61,7 @@ def test_what_is_allocated_is_what_the_ledger_says(bench: Bench) -> None:
     device = bench.open()
     runner = Runner(device, KeyCache())
     prove(runner, case("bn128", "merkle10"))
-    fixed = device.context_bytes - device._factors.nbytes
+    fixed = device._context.nbytes
     assert bench.runtime.used == device.memory().used - fixed
     deltas = [event.delta for event in bench.events if isinstance(event, Allocation) and event.device == "cuda:0"]
     assert sum(deltas) == device.memory().used

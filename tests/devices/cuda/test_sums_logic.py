@@ -224,7 +224,7 @@ def test_the_peak_is_what_was_allocated(bench: Bench) -> None:
     for n in (64, 30, 50):
         sums.launch(some_points(BN254, n), resident=n != 50)
     sums.check()
-    fixed = sums.device.context_bytes - sums.device._factors.nbytes
+    fixed = sums.device._context.nbytes
     assert bench.runtime.peak == sums.device.memory().peak - fixed
     total = 0
     for event in bench.events:
