@@ -53,7 +53,7 @@ class Slot:
 
     def scratch(self, nbytes: int, owner: Owner) -> CudaBuffer:
         block = self._memory.scratch(nbytes, Purpose.MSM, owner, self._stream, self._there)
-        self.keep(block)
+        self.buffers.append(block)
         return block
 
     def keep(self, buffer: CudaBuffer) -> None:
@@ -94,7 +94,8 @@ class Slots:
             self._turn = (self._turn + 1) % len(self._slots)
             self._place = (self._place + 1) % len(self._places)
             slot.taken = True
-            slot.give_back()  # what comes stands behind what was there
+            if slot.buffers:
+                slot.give_back()  # what comes stands behind what was there
         return slot, place
 
     def put(self, slot: Slot) -> None:

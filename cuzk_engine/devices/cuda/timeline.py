@@ -106,11 +106,11 @@ class Timeline:
 
     def _is_last(self, end: Moment) -> bool:
         """Whether none of its owner's is pending behind it. Under the lock."""
-        later: set[Owner] = set()
+        later: list[Owner] = []
         for one in reversed(self._pending):
             if one.ends[-1] is end:
                 return one.owner not in later
-            later.add(one.owner)
+            later.append(one.owner)
         return False
 
     def collect(self) -> None:
