@@ -129,7 +129,8 @@ class ReplayFunctions(NativeCalls):
         where it refused nothing."""
         numbers = array("Q", (*streams, *events, *bases))
         at, first, second = numbers.buffer_info()[0], len(streams), len(events)
-        values = _Values(context, at, at + 8 * first, at + 8 * (first + second), first, second, len(bases))
+        events_at = at + 8 * first
+        values = _Values(context, at, events_at, events_at + 8 * second, first, second, len(bases))
         code, failed = c_int(), c_uint64()
         if self._run("replay", driver, script.structure, values, code, failed):
             return None

@@ -272,6 +272,9 @@ class HostBudget(Protocol):
     def reserve(self, held: int, serial: int, owner: Owner, cancel: CancelToken) -> Reservation: ...
     def holdings(self) -> tuple[Holding, ...]: ...
     def memory(self) -> MemoryUse: ...
+    def usable(self) -> int:
+        """What partitions can have of it: all but what devices hold as long as they are open."""
+        ...
 
 
 class StagingBuffer(Protocol):
@@ -410,8 +413,9 @@ class Device(Protocol):
         """What is really free now."""
         ...
 
-    def available(self) -> int:
-        """Its ``capacity`` alone; asked before every partition."""
+    def usable(self) -> int:
+        """What a partition could have at most at present: other programs hold the rest, and the context. Asked before
+        every partition."""
         ...
 
     def table_bytes(self, curve: Curve, log_n: int) -> int:

@@ -174,6 +174,9 @@ class HostMemory:
     def memory(self) -> MemoryUse:
         return self.ledger.memory()
 
+    def usable(self) -> int:
+        return self.ledger.usable()
+
     def pool(self) -> PoolUse:
         with self._guard:
             return PoolUse(self._pinned, sum(block.data.size for block in self._idle), self._waste, self._refused)

@@ -139,7 +139,7 @@ class Ledger:
         self._advice = advice
         self._lock = threading.RLock()  # quicker to take than the condition around it
         self._changed = threading.Condition(self._lock)
-        self._used = 0
+        self._used = self._context = 0
         self._peak = 0
         self._unreserved = Reservation(self, Owner(), 0, 0)  # what is used of no reservation
         self._unreserved.active = False
@@ -231,6 +231,10 @@ class Ledger:
     def available(self) -> int:
         """What may be handed out at present: the capacity, or less where other programs hold memory."""
         return self.capacity if self._ceiling is None else min(self.capacity, self._ceiling())
+
+    def usable(self) -> int:
+        """What partitions can have of it at most: all but what is held as long as the device is open."""
+        return self.available() - self._context
 
     def idle(self) -> int:
         """Bytes in use that caches would give back."""
@@ -455,6 +459,8 @@ class Ledger:
         self._used = used = self._used + delta
         if used > self._peak:
             self._peak = used
+        if purpose is Purpose.CONTEXT:
+            self._context += delta
         if delta and self._sink is not None:
             job, _, worker = owner
             self._sink(new_allocation((time.monotonic_ns(), self.device, delta, purpose, worker, job)))

@@ -40,11 +40,11 @@ class LedgerDevice:
     def memory(self) -> MemoryUse:
         return self._ledger.use()
 
-    def available(self) -> int:
-        return self._ledger.available()
+    def usable(self) -> int:
+        return self._ledger.usable()
 
     def room(self) -> Room:
-        return Room(self.available(), self._ledger.used, self._ledger.idle(), None, 0)
+        return Room(self._ledger.available(), self._ledger.used, self._ledger.idle(), None, 0)
 
     def holdings(self) -> tuple[Holding, ...]:
         return self._ledger.holdings()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
 from typing import Final, Self
 
 from cuzk_engine.devices.base import Bytes, Owner
@@ -15,7 +14,7 @@ from cuzk_engine.native import aligned
 HOST: Final = "host"  # the name of the host's memory in events
 
 
-class GrantedBuffer(ABC):
+class GrantedBuffer:
     """Memory that a ledger granted, until ``free``; a context manager that frees."""
 
     _grant: Grant
@@ -35,9 +34,9 @@ class GrantedBuffer(ABC):
     def owner(self) -> Owner:
         return self._grant.owner
 
-    @abstractmethod
     def free(self) -> None:
         """Gives the memory back; calling it twice does nothing."""
+        raise NotImplementedError
 
 
 class Spare:

@@ -21,7 +21,6 @@ from typing import Final
 from cuzk_engine.devices.base import Bytes, CancelToken, Device, Lease, Owner, Reservation, Turn
 from cuzk_engine.devices.tables import TableCache, TableLease
 from cuzk_engine.errors import MemoryPlanError
-from cuzk_engine.events import Purpose
 from cuzk_engine.groth16.plan import Query
 from cuzk_engine.pipeline.modes import Mode, Work, by_base, loss
 from cuzk_engine.pipeline.plan import (
@@ -30,7 +29,6 @@ from cuzk_engine.pipeline.plan import (
     TABLE,
     PartitionPlan,
     There,
-    host_room,
     plan_partition,
     residents,
     steady_plan,
@@ -170,8 +168,7 @@ class Gate:
 
     def capacity(self) -> int:
         """What a partition could have at most at present: other programs hold the rest, and the context."""
-        context = self._device.memory().by_purpose.get(Purpose.CONTEXT, 0)
-        return self._device.available() - context
+        return self._device.usable()
 
     def _admit_one(
         self,
@@ -188,7 +185,7 @@ class Gate:
         if is_last and plans[-1].peak > device.info.capacity:
             device.reserve(*plans[-1].reservation, owner, cancel)  # refuses at once, in the ledger's words
         host = device.host
-        room = host_room(host)
+        room = host.usable()
         usable = [plan for plan in plans if plan.host_bytes <= room] or plans[-1:]
         stack.enter_context(host.reserve(max(plan.host_bytes for plan in usable), 0, owner, cancel))
 

@@ -93,7 +93,7 @@ class Partition:
             self._key,
             self._work,
             admitted.mode,
-            {query: admitted.room(query.value) for query in QUERIES},
+            {query: admitted.room(query) for query in QUERIES},
             self._threads,
             arrived=staging.free,
         )

@@ -292,7 +292,7 @@ class CudaDevice(LedgerDevice):
             others = max(0, total - free - ours)
         else:
             others = sum(row.bytes or 0 for row in found)
-        return Room(self.available(), self._ledger.used, self._ledger.idle(), others, self._margin)
+        return Room(self._ledger.available(), self._ledger.used, self._ledger.idle(), others, self._margin)
 
     def others(self) -> tuple[OtherProcess, ...]:
         return self._list(self._physical()[2]) or ()
