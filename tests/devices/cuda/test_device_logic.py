@@ -150,6 +150,30 @@ def test_a_span_whose_end_comes_first(bench: Bench) -> None:
     assert span.start_ns == span.end_ns
 
 
+@pytest.mark.parametrize("lately", [0, 1 << 62])
+def test_spans_wait_for_the_last_of_their_owner(bench: Bench, monkeypatch: pytest.MonkeyPatch, lately: int) -> None:
+    """Not for long: else they are told as soon as one of them is known to be over."""
+    module = importlib.import_module("cuzk_engine.devices.cuda.timeline")
+    monkeypatch.setattr(module, "_LATELY_NS", lately)
+    timeline, stream = module.Timeline("cuda:0", bench.events.append), sys.modules["cupy.cuda"].Stream()
+
+    def launch(owner: Owner) -> Any:
+        marks, end = timeline.moments.marks(1), timeline.moments.end()
+        marks.begin(stream)
+        end.record(stream)
+        timeline.add(marks, (end,), module.span_times(Lane.COMPUTE, Kind.NTT), owner)
+        return end
+
+    first, last, _ = launch(ME), launch(ME), launch(Owner("other", 0, 1))
+    timeline.ended(first)
+    assert [event.job for event in bench.events if isinstance(event, Span)] == (
+        [] if lately else ["job", "job", "other"]
+    )
+    timeline.ended(last)
+    assert [event.job for event in bench.events if isinstance(event, Span)] == ["job", "job", "other"]
+    assert not timeline.pending
+
+
 def test_what_was_not_freed_goes_with_the_device(bench: Bench) -> None:
     device = bench.open()
     buffer = device.allocate(64, Purpose.ABC, ME)
