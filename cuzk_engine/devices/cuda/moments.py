@@ -43,11 +43,12 @@ class Moment:
 
 
 class Marks:
-    """Events that are timed together, and given back when their times are known."""
+    """Events that are timed together, and go back to ``spare`` when their times are known."""
 
-    __slots__ = ("events", "handles")
+    __slots__ = ("events", "handles", "spare")
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, spare: list[Marks]) -> None:
+        self.spare = spare
         self.events = [cupy.cuda.Event() for _ in range(count)]
         self.handles: tuple[int, ...] = tuple(event.ptr for event in self.events)
 
@@ -71,8 +72,8 @@ class Moments:
         try:
             return self._marks[count].pop()
         except (KeyError, IndexError):  # there are none, or another thread was faster
-            return Marks(count)
+            return Marks(count, self._marks.setdefault(count, []))
 
     def give_back(self, marks: Marks) -> None:
         """Nobody reads their times or waits for them any more."""
-        self._marks.setdefault(len(marks.handles), []).append(marks)
+        marks.spare.append(marks)

@@ -187,9 +187,9 @@ class Residents:
     def _let_go(self, keys: list[Key]) -> None:
         with self._lock:
             for key in keys:
-                self._held[key] -= 1
-                if not self._held[key]:
-                    del self._held[key]
+                leases = self._held.pop(key) - 1
+                if leases:
+                    self._held[key] = leases
 
     def _add(self, key: tuple[str, Key], entry: Resident) -> Resident | None:
         """The entry, or what another thread has made of the same bytes meanwhile. None where what was made of others,
