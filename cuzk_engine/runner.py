@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -156,19 +155,13 @@ class Runner:
         ProofInvalidError when the proof did not verify, CancelledError. Whatever happens, all memory is given back.
         """
         run = Run(self.device.info.id, owner, cancel or CancelToken(), self._sink, progress)
-        try:
-            with self._counted():
-                return self._prove(run, key_path, circuit, witness, settings)
-        except ProofInvalidError as error:
-            run.incident("verification-failed", str(error))
-            raise
-
-    @contextmanager
-    def _counted(self) -> Iterator[None]:
         with self._lock:
             self._active += 1
         try:
-            yield
+            return self._prove(run, key_path, circuit, witness, settings)
+        except ProofInvalidError as error:
+            run.incident("verification-failed", str(error))
+            raise
         finally:
             with self._lock:
                 self._active -= 1
@@ -182,7 +175,7 @@ class Runner:
         settings: PipelineSettings,
     ) -> ProofOutcome:
         with ExitStack() as stack:
-            with run.phase("load_key", Kind.LOAD_KEY):
+            with run.phase("load_key", Kind.LOAD_KEY):  # whose end may raise, too
                 key = stack.enter_context(self.keys.use(key_path, run.cancel, run.loading, circuit))
             return self._prove_with(run, key, witness, settings)
 

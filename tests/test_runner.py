@@ -331,6 +331,7 @@ def test_cancelled_at_any_progress():
 
         with pytest.raises(CancelledError):
             bench.prove(item, progress=progress, cancel=cancel)
+        assert [key.users for key in bench.runner.keys.states()] == [0]
     bench.prove(item)
     bench.assert_nothing_is_held()
 
