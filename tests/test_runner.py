@@ -331,9 +331,24 @@ def test_cancelled_at_any_progress():
 
         with pytest.raises(CancelledError):
             bench.prove(item, progress=progress, cancel=cancel)
-        assert [key.users for key in bench.runner.keys.states()] == [0]
     bench.prove(item)
     bench.assert_nothing_is_held()
+
+
+def test_cancelled_as_soon_as_the_key_is_there(monkeypatch):
+    """It is given back."""
+    bench, item, cancel = Bench(), case("bn128", "chain_254"), CancelToken()
+    acquire = KeyCache._acquire
+
+    def and_cancel(*arguments):
+        entry = acquire(*arguments)
+        cancel.set()
+        return entry
+
+    monkeypatch.setattr(KeyCache, "_acquire", and_cancel)
+    with pytest.raises(CancelledError):
+        bench.prove(item, cancel=cancel)
+    assert [key.users for key in bench.runner.keys.states()] == [0]
 
 
 def test_cancelled_within_a_native_call():
