@@ -74,6 +74,7 @@ class PartitionState(StrEnum):
 class Partition:
     """One witness of a job, and what became of it.
 
+    ``witness_identity``: the state of its file when the job was accepted, kept for jobs that have a request id.
     ``attempts``: how often it was started. ``deaths``: how often the process that ran it died. ``short``: how often its
     memory was; ``reduced``: how many modes further down than was asked for it begins since then. ``unverified``: proofs
     that did not verify. ``alone``: it runs with nothing else on its device, for the process that ran it has died.
@@ -83,6 +84,7 @@ class Partition:
 
     number: int = 0
     witness_path: str = ""
+    witness_identity: tuple[int, ...] = ()
     state: PartitionState = PartitionState.PENDING
     phase: str = ""
     progress: float = 0.0

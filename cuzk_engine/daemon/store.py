@@ -277,6 +277,7 @@ def _partition_from(body: str) -> Partition:
     values = _known(Partition, json.loads(body))
     values["state"] = PartitionState(values["state"])
     values["phases"] = [PhaseTime(**phase) for phase in values["phases"]]
+    values["witness_identity"] = tuple(values.get("witness_identity", ()))
     return Partition(**values)
 
 

@@ -30,6 +30,7 @@ from cuzk_engine.daemon.live_settings import LiveSettings
 from cuzk_engine.daemon.log import DaemonLog
 from cuzk_engine.daemon.publisher import Publisher
 from cuzk_engine.daemon.records import Failure, Fault, JobRecord
+from cuzk_engine.daemon.repetition import Repetition
 from cuzk_engine.daemon.sampling import Sampling
 from cuzk_engine.daemon.scheduler import Policy
 from cuzk_engine.daemon.store import Store
@@ -73,6 +74,7 @@ class Supervisor:
         folders, cache = settings.texts("daemon.allowed_paths"), settings.text("srs.param_cache")
         self.allowed = AllowedPaths(folders, cache, settings.path)
         self.circuits = Circuits(store, self.allowed)
+        self.repetition = Repetition()
         self.spool = Spool()
         self.jobs = JobManager(
             store,
@@ -144,6 +146,7 @@ class Supervisor:
         self.set_state("stopping")
         self.jobs.drain()
         self.circuits.stop()
+        self.repetition.stop()
         self.jobs.put_back()
         for device in self.devices:
             await device.end()
