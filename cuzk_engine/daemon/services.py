@@ -29,6 +29,7 @@ from cuzk_engine.proto import engine_v1_pb2_grpc as rpc
 
 _MAX_LABEL = 200
 _MAX_PARTITIONS = 4096
+_READERS = 3  # whole witnesses that are read at a time: threads are left for everything else
 _NO_CIRCUIT = "a job needs circuit_id or key_path"
 
 
@@ -57,6 +58,7 @@ class JobsService(rpc.JobsServicer):
         self._supervisor = supervisor
         self._jobs = supervisor.jobs
         self._repetition = supervisor.repetition
+        self._reading = asyncio.Semaphore(_READERS)
 
     @unary
     async def Submit(self, request: Any, context: Any) -> pb.Job:  # noqa: N802
@@ -69,7 +71,7 @@ class JobsService(rpc.JobsServicer):
                     Reason.INVALID_ARGUMENT, f"the job has {len(given):,} witnesses, may have {_MAX_PARTITIONS:,}"
                 )
             witnesses = [self._supervisor.allowed.check(path) for path in given]
-            seen = await asyncio.to_thread(self._look_at_witnesses, witnesses, circuit.info, bool(request.request_id))
+            seen = await self._look_at_witnesses(witnesses, circuit.info, bool(request.request_id))
             parts = [Partition(number, path) for number, path in enumerate(witnesses)]
             for part, witness in zip(parts, seen, strict=False):
                 part.witness_identity = witness.identity
@@ -81,7 +83,8 @@ class JobsService(rpc.JobsServicer):
         else:
             await self._check_circuit(job, request)
             witnesses = [self._supervisor.allowed.check(path) for path in given]
-        await asyncio.to_thread(self._repetition.check_paths, job, self._jobs.parts(job), witnesses)
+        async with self._reading:
+            await asyncio.to_thread(self._repetition.check_paths, job, self._jobs.parts(job), witnesses)
         return job_to_wire(self._jobs.info(job))
 
     @unary
@@ -213,11 +216,14 @@ class JobsService(rpc.JobsServicer):
             case _:
                 raise RefusedError(Reason.INVALID_ARGUMENT, _NO_CIRCUIT)
 
-    def _look_at_witnesses(self, paths: list[str], circuit: CircuitInfo, named: bool) -> list[Seen]:
-        """Raises CuzkError for a witness that is not one of the circuit. ``named``: the request may come again."""
-        for path in paths:
-            check_witness_file(path, circuit.key_path, circuit.curve, circuit.n_vars)
-        return [self._repetition.look(path) for path in paths] if named else []
+    async def _look_at_witnesses(self, paths: list[str], circuit: CircuitInfo, named: bool) -> list[Seen]:
+        """Raises CuzkError for a witness that is not one of the circuit. ``named``: the request may come again, and
+        what was seen of each witness is returned."""
+        await asyncio.to_thread(_check_witnesses, paths, circuit)
+        if not named:
+            return []
+        async with self._reading:
+            return await asyncio.to_thread(lambda: [self._repetition.look(path) for path in paths])
 
     def _remember(self, job: JobRecord, seen: list[Seen]) -> None:
         if seen:
@@ -331,6 +337,11 @@ def _data(message: Any) -> bytes:
         raise RefusedError(Reason.INVALID_ARGUMENT, "only the first message of SubmitStream may carry a request")
     data: bytes = message.data
     return data
+
+
+def _check_witnesses(paths: list[str], circuit: CircuitInfo) -> None:
+    for path in paths:
+        check_witness_file(path, circuit.key_path, circuit.curve, circuit.n_vars)
 
 
 def _job(
