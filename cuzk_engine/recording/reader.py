@@ -44,13 +44,12 @@ def is_recording(head: bytes) -> bool:
 
 class RecordingReader:
     """An open recording. ``damage``: None, or one sentence that says from where on it cannot be read; known for sure
-    when all chunks were read. ``is_cut``: whether it is shorter than it says. Raises FormatError for what is no
-    recording."""
+    when all chunks were read. Raises FormatError for what is no recording."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self.damage: str | None = None
-        self.is_cut = False
+        self._cut = ""
         self._check_head()
         self._database = self._open()
         try:
@@ -80,6 +79,11 @@ class RecordingReader:
     def settings(self) -> list[pb.Setting]:
         """As they were last."""
         return list(self._message(pb.SettingList(), "settings").settings)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the file is shorter than it says."""
+        return bool(self._cut)
 
     @property
     def address(self) -> str:
@@ -173,8 +177,8 @@ class RecordingReader:
             return
         expected = int.from_bytes(head[28:32], "big") * PAGE_BYTES
         if nbytes < expected:
-            self.is_cut = True
-            self.damage = f"{self.path}: was cut: it has {nbytes:,} bytes of {expected:,}"
+            self._cut = f"it was cut, {nbytes:,} bytes of {expected:,} are there"
+            self.damage = f"{self.path}: {self._cut}"
         elif head[18:20] == _IN_WAL_MODE:
             missing = f"{self._journal()}, where its end may be, is missing"
             self.damage = f"{self.path}: the recorder did not end it, and {missing}"
@@ -222,7 +226,7 @@ class RecordingReader:
             text = f"was recorded by a newer version of cuzk (form {version}, this one reads up to {SCHEMA_VERSION})"
             raise FormatError(self.path, text)
         if found != {name: ("table", sql) for name, sql in SCHEMA.items()}:
-            raise FormatError(self.path, "is damaged: its tables are not those of a recording")
+            raise FormatError(self.path, f"is damaged: {self._cut or 'its tables are not those of a recording'}")
 
     def _read_meta(self) -> dict[str, bytes]:
         with self._damage_is_error():
@@ -252,7 +256,7 @@ class RecordingReader:
 
     def _is_damaged(self, number: int | None, error: Exception) -> None:
         where = f"from chunk {number} on" if number is not None else "in part"
-        self.damage = f"{self.path}: cannot be read {where}: {' '.join(str(error).lower().split())}"
+        self.damage = f"{self.path}: cannot be read {where}: {self._cut or ' '.join(str(error).lower().split())}"
 
     def _message(self, message: M, key: str) -> M:
         with contextlib.suppress(DecodeError):

@@ -289,7 +289,8 @@ def test_a_file_that_was_cut_to_nothing_is_refused(cuzk: Cuzk, tmp_path: Path, n
     for arguments in (("info", path), ("diagnose", path), ("export", path, "--perfetto", out)):
         result = cuzk(*arguments)
         assert (result.code, result.out) == (1, "")
-        assert result.error.startswith(f"{path}: is damaged: ")
+        assert result.error.startswith(f"{path}: is damaged: nothing in it can be read (")
+        assert f"it was cut, {nbytes:,} bytes of " in result.error
         assert "\n" not in result.error
     assert not out.exists()
 

@@ -125,7 +125,8 @@ def test_a_journal_that_cannot_be_used_is_not_passed_over(tmp_path: Path, monkey
     connect = sqlite3.connect
 
     def without_shared_memory(name: str, **options: Any) -> sqlite3.Connection:
-        return connect(name if "immutable" in name else f"file:{other}?mode=ro", **options)
+        found: sqlite3.Connection = connect(name if "immutable" in name else f"file:{other}?mode=ro", **options)
+        return found
 
     monkeypatch.setattr(sqlite3, "connect", without_shared_memory)
     with Recording.open(copy) as recording:
