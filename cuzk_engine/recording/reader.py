@@ -22,7 +22,6 @@ from cuzk_engine.recording.layout import (
     BUCKETS,
     LEVELS,
     MAX_CHUNK_BYTES,
-    PAGE_BYTES,
     SCHEMA,
     SCHEMA_VERSION,
 )
@@ -175,7 +174,7 @@ class RecordingReader:
             raise FormatError(self.path, "is an SQLite database, but no recording of cuzk")
         if has_journal:
             return
-        expected = int.from_bytes(head[28:32], "big") * PAGE_BYTES
+        expected = int.from_bytes(head[28:32], "big") * int.from_bytes(head[16:18], "big")  # pages, bytes of one
         if nbytes < expected:
             self._cut = f"it was cut, {nbytes:,} bytes of {expected:,} are there"
             self.damage = f"{self.path}: {self._cut}"
