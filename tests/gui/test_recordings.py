@@ -42,7 +42,9 @@ def test_what_is_no_recording_is_said_before_a_window_opens(
 ) -> None:
     monkeypatch.setattr("cuzk_gui.main._window", lambda arguments: pytest.fail("a window was opened"))
     (other := tmp_path / "notes.cuzk").write_text("no recording")
-    for path, words in ((tmp_path / "nope.cuzkrec", "no such file"), (other, "recording")):
+    write(whole := tmp_path / "whole.cuzkrec", 2)
+    (cut := tmp_path / "cut.cuzkrec").write_bytes(whole.read_bytes()[:20_000])
+    for path, words in ((tmp_path / "nope.cuzkrec", "no such file"), (other, "recording"), (cut, "is damaged")):
         assert main([str(path)]) == 1
         error = capsys.readouterr().err
         assert error.startswith(f"cuzk: error: {path}: ")
