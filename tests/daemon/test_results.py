@@ -212,8 +212,11 @@ def test_a_result_of_a_job_that_has_ended_is_not_kept(tmp_path: Path) -> None:
 def test_results_go_with_their_job(tmp_path: Path) -> None:
     async def check(setup: Setup) -> None:
         job = await setup.proved("a", LARGE)
-        assert setup.store.proofs(job)
+        size = len(setup.store.proofs(job)[0][1])
+        setup.store._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         setup.manager.housekeeping(-(10**18), 0)
+        ((_, pages, _),) = setup.store._database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        assert 0 < pages * 4096 < size / 4  # it is not written anew to be dropped
         assert setup.store.proofs(job) == {}
         with pytest.raises(sqlite3.DatabaseError, match="the result of partition 1 of job a is missing"):
             await setup.results.page(job, 0)
