@@ -16,6 +16,7 @@ import pytest
 
 from cuzk_engine.client import CuzkError, EngineClient, JobState
 from cuzk_engine.client.address import parse_address
+from cuzk_engine.client.convert import proofs_from_wire
 from cuzk_engine.client.types import CircuitInfo
 from cuzk_engine.daemon import results as module
 from cuzk_engine.daemon.device_handle import DeviceHandle
@@ -310,3 +311,15 @@ def test_a_large_result_through_the_daemon(client: EngineClient, witnesses: Witn
     assert (whole.proof_json, whole.public_json) == result.partitions[0]
     with pytest.raises(CuzkError, match="is unknown"):
         client.fetch("no-such-job")
+
+
+def test_what_an_engine_without_pages_sends_is_understood() -> None:
+    several = [pb.PartitionProof(proof_json=text, public_json="[]") for text in "ab"]
+    one = pb.Proof(proof_json="a", public_json="[]")
+    assert proofs_from_wire(one) == [("a", "[]")]
+    assert proofs_from_wire(pb.Proof(proof_json="a", public_json="[]", partitions=several)) == [
+        ("a", "[]"),
+        ("b", "[]"),
+    ]
+    assert not one.next
+    assert pb.FetchRequest(id="x").SerializeToString() == pb.JobRequest(id="x").SerializeToString()
