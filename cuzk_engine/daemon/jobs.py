@@ -135,6 +135,14 @@ class JobManager:
         job is completed."""
         return self._book.proofs(job)
 
+    def check_proved(self, job: JobRecord) -> None:
+        """Raises RefusedError FAILED_PRECONDITION unless the job is completed."""
+        self._book.check_proved(job)
+
+    def active(self, job_id: str) -> JobRecord | None:
+        """A job that has not ended."""
+        return self._book.active(job_id)
+
     def newest(self, limit: int) -> list[JobRecord]:
         """The newest jobs first; what runs is among them, however many came after it."""
         return self._book.newest(limit, self.dispatcher.running_jobs())

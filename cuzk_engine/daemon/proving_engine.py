@@ -143,13 +143,13 @@ class ProvingEngine(rpc.ProvingEngineServicer):
             await asyncio.wait_for(self._ended(job), timeout_ms / 1000 if timeout_ms else None)
         except TimeoutError:
             return pb.AwaitProofResponse(job_id=job.id, status=pb.AwaitProofResponse.TIMEOUT)
-        proofs = self._jobs.proofs(job) if job.state is JobState.COMPLETED else []
+        proofs = await self._supervisor.results.proofs(job) if job.state is JobState.COMPLETED else []
         took = PhaseSums.of(job.phases)
         started = job.started_unix_ns or job.finished_unix_ns
         return pb.AwaitProofResponse(
             job_id=job.id,
             status=_STATUS[job.state],
-            proof="".join(proof for proof, _ in proofs).encode(),
+            proof="".join(proofs).encode(),
             error_message=job.error,
             queue_wait_ms=max(0, started - job.submitted_unix_ns) // 10**6,
             srs_load_ms=took.srs,

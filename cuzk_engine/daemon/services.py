@@ -23,6 +23,7 @@ from cuzk_engine.daemon.planning import plan
 from cuzk_engine.daemon.records import CIRCUIT_KIND, CircuitRecord, JobRecord, Partition
 from cuzk_engine.daemon.refusal import Reason, RefusedError
 from cuzk_engine.daemon.repetition import Measure, Seen, check_circuit, check_kind, only_part, refusal_of_stream
+from cuzk_engine.daemon.results import check_deliverable
 from cuzk_engine.daemon.supervisor import Supervisor
 from cuzk_engine.proto import engine_v1_pb2 as pb
 from cuzk_engine.proto import engine_v1_pb2_grpc as rpc
@@ -157,14 +158,9 @@ class JobsService(rpc.JobsServicer):
     @unary
     async def Fetch(self, request: Any, context: Any) -> pb.Proof:  # noqa: N802
         job = self._jobs.get(request.id)
-        proofs = self._jobs.proofs(job)
-        parts = [pb.PartitionProof(proof_json=proof, public_json=public) for proof, public in proofs]
-        return pb.Proof(
-            proof_json=proofs[0][0],
-            public_json=proofs[0][1],
-            curve=job.curve,
-            partitions=parts if len(parts) > 1 else (),
-        )
+        if request.HasField("first"):
+            return await self._supervisor.results.page(job, request.first)
+        return await self._supervisor.results.whole(job)
 
     @unary
     async def Cancel(self, request: Any, context: Any) -> pb.CancelResponse:  # noqa: N802
@@ -185,10 +181,13 @@ class JobsService(rpc.JobsServicer):
         device = self._wanted_device(request.device)
         match request.WhichOneof("circuit"):
             case "circuit_id":
-                return await self._supervisor.circuits.find(request.circuit_id), priority, device
+                circuit = await self._supervisor.circuits.find(request.circuit_id)
             case "key_path":
-                return await self._supervisor.circuits.register(request.key_path), priority, device
-        raise RefusedError(Reason.INVALID_ARGUMENT, _NO_CIRCUIT)
+                circuit = await self._supervisor.circuits.register(request.key_path)
+            case _:
+                raise RefusedError(Reason.INVALID_ARGUMENT, _NO_CIRCUIT)
+        check_deliverable(circuit.info)
+        return circuit, priority, device
 
     def _wanted_device(self, name: str) -> str:
         devices = self._supervisor.devices
