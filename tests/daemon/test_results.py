@@ -24,6 +24,7 @@ from cuzk_engine.daemon.jobs import JobManager
 from cuzk_engine.daemon.proving_engine import ProvingEngine
 from cuzk_engine.daemon.records import CircuitRecord, JobRecord, Kept, Partition
 from cuzk_engine.daemon.refusal import RefusedError
+from cuzk_engine.daemon.repetition import Repetition
 from cuzk_engine.daemon.results import PAGE_BYTES, Results
 from cuzk_engine.daemon.scheduler import Policy
 from cuzk_engine.daemon.services import JobsService
@@ -238,7 +239,10 @@ def test_await_proof_reads_no_public_signals(tmp_path: Path, monkeypatch: pytest
 
         monkeypatch.setattr(module, "_connection", traced)
         setup.store._database.set_trace_callback(statements.append)
-        supervisor = SimpleNamespace(jobs=setup.manager, dispatcher=setup.manager.dispatcher, results=setup.results)
+        manager = setup.manager
+        supervisor = SimpleNamespace(
+            jobs=manager, dispatcher=manager.dispatcher, results=setup.results, repetition=Repetition()
+        )
         monkeypatch.setattr("cuzk_engine.daemon.proving_engine.Metrics", lambda supervisor: None)
         engine = ProvingEngine(supervisor)  # type: ignore[arg-type]
         for few in (64, 2):  # on the loop, and beside it
@@ -279,7 +283,8 @@ def test_a_circuit_with_more_public_signals_than_can_be_delivered_is_refused() -
         return CircuitRecord(circuit, ())
 
     supervisor = SimpleNamespace(
-        jobs=SimpleNamespace(draining=False),
+        jobs=SimpleNamespace(draining=False, find_request=lambda request_id: None),
+        repetition=Repetition(),
         devices=SimpleNamespace(find=lambda name: SimpleNamespace(id="cpu", state="ready")),
         circuits=SimpleNamespace(find=find),
     )
