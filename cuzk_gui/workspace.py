@@ -232,7 +232,8 @@ class Workspace(QWidget):
         parts = [f"{counts[s]:,} {s}" for s in (JobState.RUNNING.value, JobState.QUEUED.value) if counts.get(s)]
         self.jobs_note.setText(" · ".join(parts))
         self.jobs.jobs.refresh()
-        if not self.jobs.selected and len(self.session.jobs):
+        # of a recording the first of all jobs, not of those that happen to be read by now
+        if not self.jobs.selected and len(self.session.jobs) and not self.session.reading:
             self.jobs.select(self.session.jobs.order[0])
 
     def _order_focus(self) -> None:
