@@ -31,8 +31,8 @@ def mark_texts(
     """Places of the texts of ``marks``, which are in order of time: beside its line, on the right if there is room,
     none over another one or over ``taken``, none above ``top``. ``tops``: the upper edge of what is painted, for each
     pixel of the width: a text stands above it in the highest row that is free, else over it in the lowest. One that has
-    no place is left out."""
-    rows = [area.height - _ROW * (row + 1) for row in range(_MOST_ROWS) if area.height - _ROW * (row + 1) >= top]
+    no place is left out: all, where the chart has no room but for one row."""
+    rows = [row for n in range(1, _MOST_ROWS + 1) if (row := area.height - _ROW * n) >= max(top, _ROW)]
     ends = dict.fromkeys(rows, -1.0)  # the right end of the last text of each row
     found = []
     for mark in marks:
