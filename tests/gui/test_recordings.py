@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
-from PySide6.QtGui import QDropEvent
+from PySide6.QtCore import QEvent, QMimeData, QPointF, Qt, QUrl
+from PySide6.QtGui import QDropEvent, QFocusEvent
+from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from cuzk_engine.client import CuzkError, TelemetryUpdate
@@ -139,6 +140,7 @@ class TestSelection:
         recording, steps = FakeRecording(), Steps(read_first)
         recording._wait = steps  # type: ignore[assignment]
         self._open(window, recording, qtbot)
+        QApplication.sendEvent(window.shown.jobs, QFocusEvent(QEvent.Type.FocusIn, Qt.FocusReason.TabFocusReason))
         assert window.shown.jobs.selected == ""
         steps.all.set()
         qtbot.waitUntil(lambda: window.recording is not None and window.recording.feed.done, timeout=WAIT_MS)
