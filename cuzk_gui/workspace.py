@@ -30,6 +30,9 @@ from cuzk_gui.widgets.job_detail import JobDetail
 from cuzk_gui.widgets.jobs_list import JobsList
 from cuzk_gui.widgets.log_view import LogView
 
+# pixels in which the names of settings and of phases are whole, beside a scroll bar
+_LEAST_LEFT, _LEAST_RIGHT = 318, 256
+
 
 class Workspace(QWidget):
     """``frame`` and ``show_slow`` are called by the window's timer. ``apply_asked``: a setting shall change.
@@ -69,7 +72,7 @@ class Workspace(QWidget):
         layout.addWidget(self.columns)
         self._panel = QFrame()
         self._panel.setProperty("panel", True)
-        self._panel.setMinimumWidth(304)
+        self._panel.setMinimumWidth(_LEAST_LEFT)
         self.columns.addWidget(self._panel)
         self.centre = QSplitter(Qt.Orientation.Vertical)
         self.centre.setHandleWidth(8)
@@ -98,7 +101,7 @@ class Workspace(QWidget):
         self.detail = JobDetail(self.theme, has_demo)
         yield "detail"
         self.side = SideColumn(self.findings, self.detail)
-        self.side.setMinimumWidth(230)
+        self.side.setMinimumWidth(_LEAST_RIGHT)
         self.columns.addWidget(self.side)
         self.columns.setStretchFactor(1, 1)
         yield "side"
@@ -178,7 +181,7 @@ class Workspace(QWidget):
 
     def set_sizes(self, width: int) -> None:
         """Shares of the columns and rows in a window of ``width`` pixels."""
-        left, right = min(max(width * 0.215, 304), 330), min(max(width * 0.19, 230), 310)
+        left, right = min(max(width * 0.215, _LEAST_LEFT), 330), min(max(width * 0.19, _LEAST_RIGHT), 310)
         self.columns.setSizes([round(left), round(width - left - right), round(right)])
         self.left.setSizes([600, 220])
         self.centre.setSizes([700, 150])
@@ -232,7 +235,8 @@ class Workspace(QWidget):
         parts = [f"{counts[s]:,} {s}" for s in (JobState.RUNNING.value, JobState.QUEUED.value) if counts.get(s)]
         self.jobs_note.setText(" · ".join(parts))
         self.jobs.jobs.refresh()
-        if not self.jobs.selected and len(self.session.jobs):
+        # of a recording the first of all jobs, not of those that happen to be read by now
+        if not self.jobs.selected and len(self.session.jobs) and not self.session.reading:
             self.jobs.select(self.session.jobs.order[0])
 
     def _order_focus(self) -> None:

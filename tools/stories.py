@@ -359,12 +359,26 @@ def tell(story: str, app: QApplication, profile: str, pictures: Path | None) -> 
     theme.close()
 
 
+def make_folder(folder: Path) -> None:
+    """For pictures, before anything is begun. Raises StoryError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoryError(f"{folder}: no folder for pictures: {(error.strerror or str(error)).lower()}") from None
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Two stories of one device, told by the real window.")
     parser.add_argument("stories", nargs="*", choices=[*PROFILES, []], metavar="memory|idle", help="which; both")
     parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="leave pictures there")
     parser.add_argument("--profile", metavar="PROFILE", default="", help=f"the circuit; {PROFILES}")
     args = parser.parse_args()
+    try:
+        if args.pictures is not None:
+            make_folder(args.pictures)
+    except StoryError as error:
+        print(f"cuzk: error: {error}", file=sys.stderr)
+        return 1
     app = QApplication(["cuzk"])
     for story in args.stories or PROFILES:
         print(f"story {story}", flush=True)

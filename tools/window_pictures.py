@@ -18,7 +18,7 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from PySide6.QtWidgets import QApplication
-from stories import Stage
+from stories import Stage, make_folder
 
 from cuzk_engine.client import JobState
 from cuzk_gui.controller import Proof
@@ -91,8 +91,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Takes the pictures of the window.")
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder
-    theme = Theme(QApplication(["cuzk"]), ThemeChoice.DARK)
     try:
+        make_folder(folder)
+        theme = Theme(QApplication(["cuzk"]), ThemeChoice.DARK)
         with own_home() as home:
             circuit = Circuit.make(PROFILE, home / "circuit")
             with Stage(circuit, _SETTINGS, theme, folder) as stage:

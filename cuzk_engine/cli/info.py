@@ -83,7 +83,7 @@ def _show_recording(args: argparse.Namespace) -> int:
     for name, value in facts.items():
         if value is not None:
             shown = f"{value:,}" if isinstance(value, int) else ", ".join(value) if isinstance(value, list) else value
-            rows.append((name.replace("_", " "), str(shown)))
+            rows.append(("incomplete" if name == "damage" else name.replace("_", " "), str(shown)))
     width = max(len(name) for name, _ in rows)
     say("\n".join([str(args.file), *(f"  {name:<{width}}  {value}" for name, value in rows)]))
     return 0
@@ -93,7 +93,8 @@ def recording_facts(recording: Recording) -> dict[str, Any]:
     """What a recording says of itself, for people and as JSON."""
     from datetime import datetime
 
-    info = recording.info
+    info, prefix = recording.info, f"{recording.info.path}: "
+    recording.look_through()
     start = datetime.fromtimestamp((info.start_ns + info.wall_offset_ns) / 1e9).astimezone()
     return {
         "kind": "recording",
@@ -105,6 +106,7 @@ def recording_facts(recording: Recording) -> dict[str, Any]:
         "events": info.events,
         "events_lost": info.lost,
         "dropped": "the oldest part, for the size limit" if info.dropped_until_ns is not None else None,
+        "damage": recording.damage.removeprefix(prefix) if recording.damage else None,
     }
 
 

@@ -7,6 +7,7 @@ import argparse
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -170,7 +171,7 @@ def _cancel(client: EngineClient, args: argparse.Namespace) -> int:
 def _fetch(client: EngineClient, args: argparse.Namespace) -> int:
     from cuzk_engine.cli import outputs
     from cuzk_engine.cli.signals import held_back
-    from cuzk_engine.formats.atomic import write_all_atomically
+    from cuzk_engine.formats.atomic import prepared
 
     job = find(client, args.id)
     if not job.state.ended:
@@ -183,17 +184,19 @@ def _fetch(client: EngineClient, args: argparse.Namespace) -> int:
         pairs = [(_numbered(args.proof, number), _numbered(args.public, number)) for number in numbers]
     for proof, public in pairs:
         outputs.check_pair(proof, public)
-    result = client.fetch(job.id)
-    texts = result.partitions if job.partitions > 1 else ((result.proof_json, result.public_json),)
-    with held_back():  # an interruption leaves all of the files or none
-        if len(pairs) == 1:
+    if len(pairs) == 1:
+        result = client.fetch(job.id)
+        with held_back():  # an interruption leaves all of the files or none
             outputs.write_pair(args.proof, result.proof_json, args.public, result.public_json)
-        else:
-            files = [path for pair in pairs for path in pair]
-            write_all_atomically(dict(zip(files, [text for pair in texts for text in pair], strict=True)))
+    else:
+        files = [path for pair in pairs for path in pair]
+        texts = chain.from_iterable(client.fetch_each(job.id))  # all of them may be more than the memory holds
+        with prepared(zip(files, texts, strict=True)) as pending, held_back():
+            for file in pending:
+                file.commit()
     if args.json:
         files_of = [{"proof": str(proof), "public": str(public)} for proof, public in pairs]
-        say_json({"job": job.id, "curve": result.curve, "files": files_of})
+        say_json({"job": job.id, "curve": job.curve, "files": files_of})
     else:
         first, last = pairs[0], pairs[-1]
         names = f"{first[0]}, {first[1]}" + (f" to {last[0]}, {last[1]}" if len(pairs) > 1 else "")

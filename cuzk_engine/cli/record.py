@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cuzk_engine.cli.console import say, say_json
+from cuzk_engine.cli.console import OutputError, say, say_json
 from cuzk_engine.cli.engine import add_options, connect
 
 if TYPE_CHECKING:
@@ -50,8 +50,9 @@ def add_parser(subparsers: Subparsers) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> int:
-    from cuzk_engine.cli.signals import terminable
+    from cuzk_engine.cli.signals import held_back, terminable
     from cuzk_engine.daemon import footprint
+    from cuzk_engine.errors import CuzkError
     from cuzk_engine.recording.writer import RecordingWriter
 
     footprint.configure_malloc(footprint.SUPERVISOR)  # a recording may last for days, and does the same with batches
@@ -61,13 +62,26 @@ def run(args: argparse.Namespace) -> int:
         client.identify()  # says in one line when nobody answers, before a file is made
         writer = RecordingWriter(args.file, limit=limit, address=client.address)
         started = time.monotonic()
-        end = "interrupted"
+        end, stopped = "interrupted", None
         try:
-            with writer:
+            try:
                 end = _record(client, writer, history, args.seconds, started)
+            finally:
+                with held_back():  # a terminal that goes says so more than once
+                    writer.close()
         except KeyboardInterrupt:
             pass
-        _report(writer, time.monotonic() - started, end, as_json=args.json)
+        except SystemExit as stop:
+            stopped = stop
+        except CuzkError as error:
+            raise CuzkError(f"{error}; {writer.remains}") from error
+        try:
+            _report(writer, time.monotonic() - started, end, as_json=args.json)
+        except OutputError:
+            if stopped is None:  # else nobody is left to read it
+                raise
+        if stopped is not None:
+            raise stopped
     if args.seconds is None or end == "time":
         return 0  # without --seconds, Ctrl-C is how a recording ends
     return 130 if end == "interrupted" else 1
@@ -122,7 +136,7 @@ def _after(seconds: float | None, action: Callable[[], None]) -> Iterator[None]:
 def _report(writer: RecordingWriter, seconds: float, end: str, *, as_json: bool) -> None:
     from cuzk_engine.units import format_size
 
-    size, covered = writer.path.stat().st_size, _covered(writer.path)
+    size, covered = 0 if writer.is_empty else writer.path.stat().st_size, writer.covered_ns / 1e9
     if as_json:
         say_json(
             {
@@ -138,21 +152,16 @@ def _report(writer: RecordingWriter, seconds: float, end: str, *, as_json: bool)
         )
         return
     past = f" and of {covered - seconds:.1f} s before" if covered >= seconds + 0.1 else ""
-    say(f"{writer.path}: {writer.events:,} events of {seconds:.1f} s{past}, {format_size(size)}")
+    if writer.is_empty:
+        say(f"{writer.path}: {writer.remains}")
+    else:
+        say(f"{writer.path}: {writer.events:,} events of {seconds:.1f} s{past}, {format_size(size)}")
     if end == "engine":
-        say("the engine ended; what it told up to then is recorded")
+        say("the engine ended; what it told up to then is recorded" if not writer.is_empty else "the engine ended")
     if writer.lost:
         say(f"{writer.lost:,} events were lost: they came faster than they could be sent or written")
     if writer.dropped_chunks:
         say("the oldest part was dropped to stay within --limit; of it only the coarse levels are left")
-
-
-def _covered(path: Path) -> float:
-    """Seconds from the first event to the last, those of the history included."""
-    from cuzk_engine.client.recording import Recording
-
-    with Recording.open(path) as recording:
-        return (recording.info.end_ns - recording.info.start_ns) / 1e9
 
 
 def _seconds(text: str) -> float:

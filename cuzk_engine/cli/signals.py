@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Any, Final
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM)
+_LATE: Final = (*_ENDING, signal.SIGHUP)
 
 Handler = Callable[[int, FrameType | None], object]
 
@@ -28,15 +29,17 @@ def handled(handler: Handler, numbers: Sequence[signal.Signals] = _ENDING) -> It
 
 
 def terminable() -> contextlib.AbstractContextManager[None]:
-    """SIGTERM ends the block, and then the process, with exit code 143; SIGINT raises KeyboardInterrupt as ever."""
-    return handled(_terminate, (signal.SIGTERM,))
+    """SIGTERM and SIGHUP (the terminal has gone) end the block, and then the process, with exit code 143 or 129; SIGINT
+    raises KeyboardInterrupt as ever. A SIGHUP that is ignored, as under nohup, still is."""
+    is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return handled(_terminate, (signal.SIGTERM,) if is_ignored else (signal.SIGTERM, signal.SIGHUP))
 
 
 def held_back() -> contextlib.AbstractContextManager[None]:
-    """For what must not be left half done and takes a moment: the first SIGINT or SIGTERM in the block comes too late,
-    a second one is obeyed."""
+    """For what must not be left half done and takes a moment: the first SIGINT, SIGTERM or SIGHUP in the block comes
+    too late, a second one is obeyed."""
     came: list[int] = []
-    before = {number: signal.getsignal(number) for number in _ENDING}
+    before = {number: signal.getsignal(number) for number in _LATE}
 
     def note(number: int, frame: FrameType | None) -> None:
         came.append(number)
@@ -44,7 +47,7 @@ def held_back() -> contextlib.AbstractContextManager[None]:
         if len(came) > 1 and callable(obey):
             obey(number, frame)
 
-    return handled(note)
+    return handled(note, _LATE)
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:

@@ -284,9 +284,29 @@ class EngineClient:
 
     def fetch(self, job_id: str) -> ProofResult:
         """The proofs of a completed job, one a partition; CuzkError with its state for any other."""
-        from cuzk_engine.client.convert import proof_from_wire
+        curve, pairs = "", []
+        for curve, texts in self._pages(job_id):  # noqa: B007 - it is the same in all of them
+            pairs += texts
+        return ProofResult(*pairs[0], curve, tuple(pairs) if len(pairs) > 1 else ())
 
-        return proof_from_wire(self._call(self._jobs.Fetch, _job_request(job_id)))
+    def fetch_each(self, job_id: str) -> Iterator[tuple[str, str]]:
+        """Like ``fetch``: proof.json and public.json of one partition after the other, where all of them together
+        would take much memory."""
+        for _, pairs in self._pages(job_id):
+            yield from pairs
+
+    def _pages(self, job_id: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+        """The curve, and what each partition of a page has. No message could hold every result."""
+        from cuzk_engine.client.convert import proofs_from_wire
+        from cuzk_engine.proto import engine_v1_pb2 as pb
+
+        request = pb.FetchRequest(id=_text("job", job_id), first=0)
+        while True:
+            answer = self._call(self._jobs.Fetch, request)
+            yield answer.curve, proofs_from_wire(answer)
+            if not answer.next:
+                return
+            request.first = answer.next
 
     def cancel(self, job_id: str) -> bool:
         """True when the job was running (it stops soon), False when it was waiting or had ended."""

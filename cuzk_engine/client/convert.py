@@ -14,7 +14,6 @@ from cuzk_engine.client.types import (
     PhaseTime,
     PlanChoice,
     Priority,
-    ProofResult,
     SettingInfo,
     SpanColumns,
     TelemetryUpdate,
@@ -283,9 +282,10 @@ def _by_purpose(rows: Iterable[pb.MemoryByPurpose]) -> dict[str, int]:
     return {row.purpose: row.bytes for row in rows}
 
 
-def proof_from_wire(proof: pb.Proof) -> ProofResult:
-    several = tuple((part.proof_json, part.public_json) for part in proof.partitions)
-    return ProofResult(proof.proof_json, proof.public_json, proof.curve, several)
+def proofs_from_wire(proof: pb.Proof) -> list[tuple[str, str]]:
+    """proof.json and public.json of each partition; an engine before this one sends no pages, but all of them."""
+    several = [(part.proof_json, part.public_json) for part in proof.partitions]
+    return several or [(proof.proof_json, proof.public_json)]
 
 
 def update_from_wire(batch: pb.TelemetryBatch, *, columns: bool = False) -> TelemetryUpdate:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cuzk_engine.client.convert import identity_from_wire, setting_from_wire, update_from_wire
 from cuzk_engine.client.types import EngineIdentity, SettingInfo, TelemetryUpdate
+from cuzk_engine.errors import FormatError
 from cuzk_engine.events import EventBatch
 from cuzk_engine.recording.reader import RecordingReader
 
@@ -16,7 +17,8 @@ from cuzk_engine.recording.reader import RecordingReader
 class RecordingInfo:
     """``start_ns``, ``end_ns``: of what is still there, on the recorded engine's clock; ``wall_offset_ns``: the wall
     clock minus that clock. ``lost``: events that did not reach the file; ``dropped_until_ns``: up to when only coarse
-    levels are left, because of the size limit, else None."""
+    levels are left, because of the size limit, else None. Of a file that was cut, ``events`` and ``end_ns`` are of what
+    can be read."""
 
     path: str
     identity: EngineIdentity
@@ -39,7 +41,7 @@ class Recording:
 
     @classmethod
     def open(cls, path: Path | str) -> Recording:
-        """Reads what the file says of itself, not yet what it holds."""
+        """Reads what the file says of itself, not yet what it holds. One with nothing that can be read is refused."""
         reader = RecordingReader(path)
         try:
             return cls(reader, _info(reader))
@@ -64,6 +66,10 @@ class Recording:
     def damage(self) -> str | None:
         """After reading: one sentence that says from where on the file could not be read, None where all could."""
         return self._reader.damage
+
+    def look_through(self) -> None:
+        """Lets ``damage`` be known without reading all: finds what was cut or overwritten, not a wrong byte."""
+        self._reader.readable()
 
     def updates(
         self, start_ns: int | None = None, end_ns: int | None = None, *, columns: bool = False
@@ -92,9 +98,12 @@ class Recording:
 
 def _info(reader: RecordingReader) -> RecordingInfo:
     first = next(iter(reader.batches()), None)
-    reader.damage = None
-    start = first.time_ns if first is not None else 0
-    number = reader.number
+    if first is None:
+        raise FormatError(reader.path, _why_nothing(reader))
+    start, number = first.time_ns, reader.number
+    events, end = number("events") or 0, number("last_ns")
+    if reader.is_cut or end is None:
+        events, end = reader.readable()
     begin = number("dropped_until_ns") or number("first_ns")
     return RecordingInfo(
         path=str(reader.path),
@@ -102,9 +111,15 @@ def _info(reader: RecordingReader) -> RecordingInfo:
         settings=tuple(map(setting_from_wire, reader.settings)),
         address=reader.address,
         start_ns=start if begin is None else begin,
-        end_ns=number("last_ns") or start,
-        wall_offset_ns=first.wall_ns - first.time_ns if first is not None else 0,
-        events=number("events") or 0,
+        end_ns=end or start,
+        wall_offset_ns=first.wall_ns - first.time_ns,
+        events=events,
         lost=number("lost") or 0,
         dropped_until_ns=number("dropped_until_ns"),
     )
+
+
+def _why_nothing(reader: RecordingReader) -> str:
+    if reader.damage:
+        return f"is damaged: nothing in it can be read ({reader.damage.removeprefix(f'{reader.path}: ')})"
+    return "holds nothing; a recording does about two seconds after it began"

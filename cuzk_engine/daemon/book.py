@@ -80,16 +80,17 @@ class JobBook:
         return job.parts or self._store.partitions(job)
 
     def proofs(self, job: JobRecord) -> list[tuple[str, str]]:
-        """proof.json and public.json of each partition, in order. Raises RefusedError FAILED_PRECONDITION unless the
-        job is completed."""
+        """proof.json and public.json of each partition, in order. Raises RefusedError as ``check_proved``."""
+        self.check_proved(job)
+        found = self._store.proofs(job)
+        return [found[number] for number in range(job.partitions)]
+
+    def check_proved(self, job: JobRecord) -> None:
+        """Raises RefusedError FAILED_PRECONDITION unless the job is completed. All its results are stored then."""
         if job.state is not JobState.COMPLETED:
             detail = f": {job.error}" if job.error else ""
             what = "it failed" if job.state is JobState.FAILED else f"it is {job.state}"
             raise RefusedError(Reason.FAILED_PRECONDITION, f"job {job.id} has no proof: {what}{detail}")
-        found = self._store.proofs(job)
-        unsaved = self._unsaved.get(job.id)
-        found.update({part.number: part.proof for part in (unsaved.parts if unsaved else ()) if part.proof})
-        return [found[number] for number in range(job.partitions)]
 
     def save(self, job: JobRecord, *parts: Partition) -> None:
         """Where it does not work the job goes on; only what changed is not known after a crash, and proofs stay in

@@ -14,6 +14,7 @@ from cuzk_engine.daemon.files import AllowedPaths
 from cuzk_engine.daemon.records import CircuitRecord
 from cuzk_engine.daemon.refusal import Reason, RefusedError
 from cuzk_engine.daemon.store import Store
+from cuzk_engine.errors import FormatError
 
 _REPLACED_KEPT: Final = 4
 
@@ -74,6 +75,18 @@ class Circuits:
                 f"circuit {again.info.id}",
             )
         return again
+
+    async def id_of(self, path: str) -> str:
+        """The circuit that the key at a checked path is or would be, "" where there is none to be read; registers
+        nothing. Raises RefusedError."""
+        known = self._known(path, files.file_identity(path))
+        if known is not None:
+            return known.info.id
+        try:
+            async with self._registering:
+                return files.circuit_id(await asyncio.to_thread(files.content_hash, path, self._stop))
+        except (FormatError, OSError):
+            return ""
 
     def named(self, text: str) -> CircuitRecord | None:
         """A circuit by id or display name."""

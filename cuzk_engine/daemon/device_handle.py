@@ -46,7 +46,7 @@ class DeviceListener(Protocol):
     def device_died(self, device: DeviceHandle, reason: str, *, lost: bool) -> None: ...
     def device_failed(self, device: DeviceHandle, reason: str) -> None: ...
     def partition_progress(self, device: DeviceHandle, message: Message) -> None: ...
-    def partition_done(self, device: DeviceHandle, message: Message, public: bytes) -> None: ...
+    async def partition_done(self, device: DeviceHandle, message: Message, public: bytes) -> None: ...
     def events(self, device: DeviceHandle, columns: bytes) -> None: ...
 
 
@@ -270,6 +270,8 @@ class DeviceHandle:
                 elif message["type"] == "lost":
                     reason, self._is_lost = message["reason"], True
                     self.state, self.reason = "restarting", reason  # and takes no orders any more
+                elif message["type"] == "done":  # the next message, or the process's end, is not heard of before
+                    await self._listener.partition_done(self, message, blob)
                 else:
                     self._handle(message, blob)
         except Exception as error:  # a message that is none
@@ -336,8 +338,6 @@ class DeviceHandle:
                     self._listener.device_changed(self)
             case "progress":
                 self._listener.partition_progress(self, message)
-            case "done":
-                self._listener.partition_done(self, message, blob)
             case "gil":
                 self.gil.add(message["samples"], message["held"])
             case "events":

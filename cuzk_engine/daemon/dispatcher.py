@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from cuzk_engine.client.types import JobState, PhaseTime
 from cuzk_engine.daemon.book import JobBook
 from cuzk_engine.daemon.queue import PartId, waiting
-from cuzk_engine.daemon.records import Failure, Fault, JobRecord, Partition, PartitionState, Totals
+from cuzk_engine.daemon.records import Failure, Fault, JobRecord, Kept, Partition, PartitionState, Totals
 from cuzk_engine.daemon.scheduler import Choice, Policy, Scheduler, Slot
 
 log = logging.getLogger("cuzk")
@@ -191,9 +191,9 @@ class Dispatcher:
             self.pump()
 
     def completed(
-        self, device: str, part_id: PartId, proof: tuple[str, str], phases: Iterable[tuple[str, int]]
+        self, device: str, part_id: PartId, proof: tuple[str, str] | Kept, phases: Iterable[tuple[str, int]]
     ) -> None:
-        """``proof``: proof.json and public.json."""
+        """``proof``: proof.json and public.json, unless they are in the store."""
         found = self._stopped(device, part_id)
         if found is not None:
             self._completed(*found, proof, [PhaseTime(name, nanoseconds) for name, nanoseconds in phases])
@@ -279,9 +279,10 @@ class Dispatcher:
             self._idle.set()
         return self._find(part_id)
 
-    def _completed(self, job: JobRecord, part: Partition, proof: tuple[str, str], phases: list[PhaseTime]) -> None:
-        part.state, part.phase, part.progress, part.proof = PartitionState.DONE, "", 1.0, proof
-        part.phases = phases
+    def _completed(
+        self, job: JobRecord, part: Partition, proof: tuple[str, str] | Kept, phases: list[PhaseTime]
+    ) -> None:
+        part.done(proof, phases)
         self._totals.partitions += 1
         if all(other.state is PartitionState.DONE for other in job.parts):
             self._owner.end(job, JobState.COMPLETED)

@@ -111,7 +111,7 @@ def file_identity(path: str) -> tuple[int, ...]:
 
 def circuit_from(path: str, name: str, facts: KeyFacts, content: str) -> CircuitInfo:
     return CircuitInfo(
-        id=content[:_ID_DIGITS],
+        id=circuit_id(content),
         name=name or default_name(path),
         key_path=path,
         curve=facts.curve,
@@ -121,6 +121,11 @@ def circuit_from(path: str, name: str, facts: KeyFacts, content: str) -> Circuit
         key_bytes=facts.nbytes,
         last_used_unix_ns=0,
     )
+
+
+def circuit_id(content: str) -> str:
+    """Of a key's ``content_hash``."""
+    return content[:_ID_DIGITS]
 
 
 def default_name(path: str) -> str:

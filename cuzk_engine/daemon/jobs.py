@@ -26,6 +26,7 @@ from cuzk_engine.daemon.records import (
     no_synthesiser,
 )
 from cuzk_engine.daemon.refusal import Reason, RefusedError
+from cuzk_engine.daemon.repetition import check_circuit, check_kind
 from cuzk_engine.daemon.scheduler import Policy
 from cuzk_engine.daemon.store import Store
 
@@ -94,7 +95,8 @@ class JobManager:
         return self._book.find_request(request_id)
 
     def accept(self, job: JobRecord) -> JobRecord:
-        """Stores a new job and queues it; returns the job that already has its ``request_id`` where there is one."""
+        """Stores a new job and queues it; returns the job that already has its ``request_id`` where there is one, which
+        is of the same kind and circuit then. Raises RefusedError."""
         if self.draining:
             raise RefusedError(Reason.FAILED_PRECONDITION, "the engine is draining: it takes no new jobs")
         if len(job.request_id) > _MAX_ID:
@@ -103,6 +105,8 @@ class JobManager:
             )
         known = self.find_request(job.request_id)
         if known is not None:
+            check_kind(known, job.kind)
+            check_circuit(known, job.circuit_id, job.key_path)
             return known
         job.submitted_unix_ns = job.last_activity_unix_ns = self._clocks.wall()
         job.since_ns = self._clocks.ticks()
@@ -130,6 +134,14 @@ class JobManager:
         """proof.json and public.json of each partition, in order. Raises RefusedError FAILED_PRECONDITION unless the
         job is completed."""
         return self._book.proofs(job)
+
+    def check_proved(self, job: JobRecord) -> None:
+        """Raises RefusedError FAILED_PRECONDITION unless the job is completed."""
+        self._book.check_proved(job)
+
+    def active(self, job_id: str) -> JobRecord | None:
+        """A job that has not ended."""
+        return self._book.active(job_id)
 
     def newest(self, limit: int) -> list[JobRecord]:
         """The newest jobs first; what runs is among them, however many came after it."""

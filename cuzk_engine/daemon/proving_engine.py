@@ -18,6 +18,7 @@ from cuzk_engine.daemon.jobs import new_job_id
 from cuzk_engine.daemon.metrics import Metrics
 from cuzk_engine.daemon.records import JobRecord, PhaseSums
 from cuzk_engine.daemon.refusal import Reason, RefusedError
+from cuzk_engine.daemon.repetition import Contents, Seen
 from cuzk_engine.daemon.supervisor import Supervisor
 from cuzk_engine.errors import DaemonError
 from cuzk_engine.proto import cuzk_v1_pb2 as pb
@@ -29,6 +30,8 @@ _STATUS = {
     JobState.CANCELLED: pb.AwaitProofResponse.CANCELLED,
 }
 _FILECOIN_CIRCUITS = ("porep-32g", "snap-32g", "wpost-32g", "winning-32g")
+_NO_INPUTS = ("request_id", "priority")
+_LIST = "vanilla_proofs"
 _PRIORITIES = {0: Priority.NORMAL, 1: Priority.LOW, 2: Priority.NORMAL, 3: Priority.HIGH, 4: Priority.CRITICAL}
 
 
@@ -36,12 +39,13 @@ class ProvingEngine(rpc.ProvingEngineServicer):
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
         self._jobs = supervisor.jobs
+        self._repetition = supervisor.repetition
         self._dispatcher = supervisor.dispatcher
         self._metrics = Metrics(supervisor)
 
     @unary
     async def SubmitProof(self, request: Any, context: Any) -> pb.SubmitProofResponse:  # noqa: N802 - the protocol's name
-        job = self._submit(request)
+        job = await self._submit(request)
         return pb.SubmitProofResponse(
             job_id=job.id, queue_position=self._dispatcher.position(job), assigned_gpu=job.device
         )
@@ -54,7 +58,7 @@ class ProvingEngine(rpc.ProvingEngineServicer):
     async def Prove(self, request: Any, context: Any) -> pb.ProveResponse:  # noqa: N802
         if not request.HasField("submit"):
             raise RefusedError(Reason.INVALID_ARGUMENT, "submit is missing")
-        return pb.ProveResponse(result=await self._await(self._submit(request.submit), 0))
+        return pb.ProveResponse(result=await self._await(await self._submit(request.submit), 0))
 
     @unary
     async def CancelProof(self, request: Any, context: Any) -> pb.CancelProofResponse:  # noqa: N802
@@ -101,8 +105,9 @@ class ProvingEngine(rpc.ProvingEngineServicer):
         await self._supervisor.devices.refresh_keys()
         return pb.EvictSrsResponse(was_loaded=bool(known), freed_bytes=sum(known))
 
-    def _submit(self, request: Any) -> JobRecord:
-        """Raises RefusedError for a kind or priority that is none."""
+    async def _submit(self, request: Any) -> JobRecord:
+        """Raises RefusedError for a kind or priority that is none, and for a request id that has asked for another
+        proof."""
         kinds = {number: name for name, number in pb.ProofKind.items() if number}
         kind = kinds.get(request.proof_kind)
         if kind is None:
@@ -111,22 +116,40 @@ class ProvingEngine(rpc.ProvingEngineServicer):
         priority = _PRIORITIES.get(request.priority)
         if priority is None:
             raise RefusedError(Reason.INVALID_ARGUMENT, f"priority is {request.priority}, expected 0 to 4")
-        return self._jobs.accept(
-            JobRecord(id=new_job_id(), kind=kind, request_id=request.request_id, priority=priority)
-        )
+        new = JobRecord(id=new_job_id(), kind=kind, request_id=request.request_id, priority=priority)
+        if not new.request_id:
+            return self._jobs.accept(new)
+        contents = await asyncio.to_thread(self._contents, request)
+        job = self._jobs.accept(new)
+        if job is new:
+            self._repetition.remember(new, [Seen(contents)])
+        else:
+            self._repetition.check_inputs(job, contents)
+        return job
+
+    def _contents(self, request: Any) -> Contents:
+        """Of all that says what is to be proved; up to 256 MiB."""
+        measure = self._repetition.measure()
+        for field, value in request.ListFields():
+            if field.name not in _NO_INPUTS:
+                for item in value if field.name == _LIST else [value]:
+                    data = item if isinstance(item, bytes) else b"%d" % item
+                    measure.update(b"%d:%d:" % (field.number, len(data)))
+                    measure.update(data)
+        return measure.contents()
 
     async def _await(self, job: JobRecord, timeout_ms: int) -> pb.AwaitProofResponse:
         try:
             await asyncio.wait_for(self._ended(job), timeout_ms / 1000 if timeout_ms else None)
         except TimeoutError:
             return pb.AwaitProofResponse(job_id=job.id, status=pb.AwaitProofResponse.TIMEOUT)
-        proofs = self._jobs.proofs(job) if job.state is JobState.COMPLETED else []
+        proofs = await self._supervisor.results.proofs(job) if job.state is JobState.COMPLETED else []
         took = PhaseSums.of(job.phases)
         started = job.started_unix_ns or job.finished_unix_ns
         return pb.AwaitProofResponse(
             job_id=job.id,
             status=_STATUS[job.state],
-            proof="".join(proof for proof, _ in proofs).encode(),
+            proof="".join(proofs).encode(),
             error_message=job.error,
             queue_wait_ms=max(0, started - job.submitted_unix_ns) // 10**6,
             srs_load_ms=took.srs,

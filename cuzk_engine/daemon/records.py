@@ -70,19 +70,28 @@ class PartitionState(StrEnum):
         return PartitionState.GPU
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A result that came into the store ahead of its partition's end; ``nbytes``: of both texts."""
+
+    nbytes: int
+
+
 @dataclass(slots=True, eq=False)
 class Partition:
     """One witness of a job, and what became of it.
 
+    ``witness_identity``: the state of its file when the job was accepted, kept for jobs that have a request id.
     ``attempts``: how often it was started. ``deaths``: how often the process that ran it died. ``short``: how often its
     memory was; ``reduced``: how many modes further down than was asked for it begins since then. ``unverified``: proofs
     that did not verify. ``alone``: it runs with nothing else on its device, for the process that ran it has died.
     ``avoid``: the device that it failed on. ``refused``: device → why its memory can never be enough. ``proof``:
-    proof.json and public.json, until they are in the store.
+    proof.json and public.json, until they are in the store; ``result_bytes``: of both.
     """
 
     number: int = 0
     witness_path: str = ""
+    witness_identity: tuple[int, ...] = ()
     state: PartitionState = PartitionState.PENDING
     phase: str = ""
     progress: float = 0.0
@@ -98,6 +107,15 @@ class Partition:
     refused: dict[str, str] = field(default_factory=dict)
     phases: list[PhaseTime] = field(default_factory=list)
     proof: tuple[str, str] | None = None
+    result_bytes: int = 0
+
+    def done(self, result: tuple[str, str] | Kept, phases: list[PhaseTime]) -> None:
+        """It is proved."""
+        self.state, self.phase, self.progress, self.phases = PartitionState.DONE, "", 1.0, phases
+        if isinstance(result, Kept):
+            self.proof, self.result_bytes = None, result.nbytes
+        else:
+            self.proof, self.result_bytes = result, len(result[0]) + len(result[1])
 
     def wait_again(self) -> None:
         """As if it had not been started; what it has been through stays known."""
@@ -129,7 +147,8 @@ class Partition:
 @dataclass(slots=True, eq=False)
 class JobRecord:
     """A job. ``order`` grows with each accepted job; ``since_ns``: since when it waits, on a clock that nobody sets, of
-    this start of the daemon; ``parts`` are empty in a record that was read for its summary."""
+    this start of the daemon; ``parts`` are empty in a record that was read for its summary. ``result_bytes``: of its
+    proofs and public signals, 0 where a build before this one made them."""
 
     id: str
     kind: str = CIRCUIT_KIND
@@ -159,6 +178,7 @@ class JobRecord:
     phases: list[PhaseTime] = field(default_factory=list)
     attempts: int = 0
     cancelling: bool = False
+    result_bytes: int = 0
     parts: list[Partition] = field(default_factory=lambda: [Partition()])
 
     def summarise(self) -> None:
@@ -168,6 +188,7 @@ class JobRecord:
         self.partitions_done = sum(part.state is PartitionState.DONE for part in parts)
         self.progress = sum(part.progress for part in parts) / len(parts)
         self.attempts = max(part.attempts for part in parts)
+        self.result_bytes = sum(part.result_bytes for part in parts)
         self.device = ", ".join(sorted({part.device for part in parts if part.device}))
         self.phases = add_phases(part.phases for part in parts)
 

@@ -17,18 +17,21 @@ from cuzk_engine.client.convert import (
 )
 from cuzk_engine.client.types import CircuitInfo, Priority
 from cuzk_engine.daemon.answering import streaming, unary
-from cuzk_engine.daemon.files import check_witness_file
+from cuzk_engine.daemon.files import check_witness_file, file_identity
 from cuzk_engine.daemon.jobs import new_job_id
 from cuzk_engine.daemon.planning import plan
-from cuzk_engine.daemon.records import CircuitRecord, JobRecord, Partition
+from cuzk_engine.daemon.records import CIRCUIT_KIND, CircuitRecord, JobRecord, Partition
 from cuzk_engine.daemon.refusal import Reason, RefusedError
-from cuzk_engine.daemon.repetition import Measure, Repetition, check_circuit, only_part, refusal_of_stream
+from cuzk_engine.daemon.repetition import Measure, Seen, check_circuit, check_kind, only_part, refusal_of_stream
+from cuzk_engine.daemon.results import check_deliverable
 from cuzk_engine.daemon.supervisor import Supervisor
 from cuzk_engine.proto import engine_v1_pb2 as pb
 from cuzk_engine.proto import engine_v1_pb2_grpc as rpc
 
 _MAX_LABEL = 200
 _MAX_PARTITIONS = 4096
+_READERS = 3  # whole witnesses that are read at a time: threads are left for everything else
+_NO_CIRCUIT = "a job needs circuit_id or key_path"
 
 
 class CircuitsService(rpc.CircuitsServicer):
@@ -55,11 +58,12 @@ class JobsService(rpc.JobsServicer):
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
         self._jobs = supervisor.jobs
-        self._repetition = Repetition()
+        self._repetition = supervisor.repetition
+        self._reading = asyncio.Semaphore(_READERS)
 
     @unary
     async def Submit(self, request: Any, context: Any) -> pb.Job:  # noqa: N802
-        job, new = self._jobs.find_request(request.request_id), None
+        job = self._jobs.find_request(request.request_id)
         given = [request.witness_path, *request.more_witness_paths]
         if job is None:
             circuit, priority, device = await self._look_at(request)
@@ -68,12 +72,19 @@ class JobsService(rpc.JobsServicer):
                     Reason.INVALID_ARGUMENT, f"the job has {len(given):,} witnesses, may have {_MAX_PARTITIONS:,}"
                 )
             witnesses = [self._supervisor.allowed.check(path) for path in given]
-            await asyncio.to_thread(_check_witnesses, witnesses, circuit.info)
-            new = _job(new_job_id(), request, circuit, priority, witnesses, device)
+            seen = await self._look_at_witnesses(witnesses, circuit.info, bool(request.request_id))
+            parts = [Partition(number, path) for number, path in enumerate(witnesses)]
+            for part, witness in zip(parts, seen, strict=False):
+                part.witness_identity = witness.identity
+            new = _job(new_job_id(), request, circuit, priority, parts, device)
             job = self._jobs.accept(new)
-        if job is not new:  # it came before, or twice at once
+            if job is new:
+                self._remember(new, seen)
+                return job_to_wire(self._jobs.info(job))
+        else:
             await self._check_circuit(job, request)
             witnesses = [self._supervisor.allowed.check(path) for path in given]
+        async with self._reading:
             await asyncio.to_thread(self._repetition.check_paths, job, self._jobs.parts(job), witnesses)
         return job_to_wire(self._jobs.info(job))
 
@@ -99,20 +110,21 @@ class JobsService(rpc.JobsServicer):
         job_id = new_job_id()
         measure = self._repetition.measure() if request.request_id else None
         path = await self._spool(job_id, messages, circuit, measure)
-        new, job = _job(job_id, request, circuit, priority, [path], device, spooled=True), None
+        job, new = None, _job(job_id, request, circuit, priority, [Partition(0, path)], device, spooled=True)
         try:
+            if measure is not None:
+                new.parts[0].witness_identity = file_identity(path)
             info = circuit.info
             await asyncio.to_thread(
                 check_witness_file, path, info.key_path, info.curve, info.n_vars, "the streamed witness"
             )
             job = self._jobs.accept(new)
             if measure is not None and job is new:
-                self._repetition.remember(new, measure.contents())
+                self._remember(new, [Seen(measure.contents())])
         finally:
             if job is not new:
                 self._supervisor.spool.remove(path)
         if measure is not None and job is not new:  # the same request came twice at once
-            await self._check_circuit(job, request)
             part = only_part(job, self._jobs.parts(job))
             await asyncio.to_thread(self._repetition.check_streamed, job, part, measure.contents())
         return job_to_wire(self._jobs.info(job))
@@ -146,14 +158,9 @@ class JobsService(rpc.JobsServicer):
     @unary
     async def Fetch(self, request: Any, context: Any) -> pb.Proof:  # noqa: N802
         job = self._jobs.get(request.id)
-        proofs = self._jobs.proofs(job)
-        parts = [pb.PartitionProof(proof_json=proof, public_json=public) for proof, public in proofs]
-        return pb.Proof(
-            proof_json=proofs[0][0],
-            public_json=proofs[0][1],
-            curve=job.curve,
-            partitions=parts if len(parts) > 1 else (),
-        )
+        if request.HasField("first"):
+            return await self._supervisor.results.page(job, request.first)
+        return await self._supervisor.results.whole(job)
 
     @unary
     async def Cancel(self, request: Any, context: Any) -> pb.CancelResponse:  # noqa: N802
@@ -174,10 +181,13 @@ class JobsService(rpc.JobsServicer):
         device = self._wanted_device(request.device)
         match request.WhichOneof("circuit"):
             case "circuit_id":
-                return await self._supervisor.circuits.find(request.circuit_id), priority, device
+                circuit = await self._supervisor.circuits.find(request.circuit_id)
             case "key_path":
-                return await self._supervisor.circuits.register(request.key_path), priority, device
-        raise RefusedError(Reason.INVALID_ARGUMENT, "a job needs circuit_id or key_path")
+                circuit = await self._supervisor.circuits.register(request.key_path)
+            case _:
+                raise RefusedError(Reason.INVALID_ARGUMENT, _NO_CIRCUIT)
+        check_deliverable(circuit.info)
+        return circuit, priority, device
 
     def _wanted_device(self, name: str) -> str:
         devices = self._supervisor.devices
@@ -194,8 +204,29 @@ class JobsService(rpc.JobsServicer):
 
     async def _check_circuit(self, known: JobRecord, request: Any) -> None:
         """Raises RefusedError where ``known``, which has the request's id, proves another circuit."""
-        key = self._supervisor.allowed.check(request.key_path) if request.key_path else ""
-        await asyncio.to_thread(check_circuit, known, request.circuit_id, key)
+        check_kind(known, CIRCUIT_KIND)
+        match request.WhichOneof("circuit"):
+            case "circuit_id":
+                check_circuit(known, request.circuit_id)
+            case "key_path":
+                path = self._supervisor.allowed.check(request.key_path)
+                if (path, file_identity(path)) != (known.key_path, known.key_identity):
+                    check_circuit(known, await self._supervisor.circuits.id_of(path), path)
+            case _:
+                raise RefusedError(Reason.INVALID_ARGUMENT, _NO_CIRCUIT)
+
+    async def _look_at_witnesses(self, paths: list[str], circuit: CircuitInfo, named: bool) -> list[Seen]:
+        """Raises CuzkError for a witness that is not one of the circuit. ``named``: the request may come again, and
+        what was seen of each witness is returned."""
+        await asyncio.to_thread(_check_witnesses, paths, circuit)
+        if not named:
+            return []
+        async with self._reading:
+            return await asyncio.to_thread(lambda: [self._repetition.look(path) for path in paths])
+
+    def _remember(self, job: JobRecord, seen: list[Seen]) -> None:
+        if seen:
+            self._repetition.remember(job, seen)
 
     async def _compare(self, known: JobRecord, messages: AsyncIterator[Any]) -> None:
         """Compares a stream that comes again with the witness of its job, as far as that is known; keeps nothing of
@@ -209,7 +240,7 @@ class JobsService(rpc.JobsServicer):
             await asyncio.to_thread(measure.update, _data(message))
             if measure.nbytes > contents.nbytes:
                 break
-        if measure.contents() != contents:
+        if contents.differ(measure.contents()):
             raise refusal_of_stream(known, part)
 
     async def _spool(
@@ -317,7 +348,7 @@ def _job(
     request: Any,
     circuit: CircuitRecord,
     priority: Priority,
-    witnesses: list[str],
+    parts: list[Partition],
     wanted_device: str,
     *,
     spooled: bool = False,
@@ -334,5 +365,5 @@ def _job(
         spooled=spooled,
         wanted_device=wanted_device,
         priority=priority,
-        parts=[Partition(number, path) for number, path in enumerate(witnesses)],
+        parts=parts,
     )

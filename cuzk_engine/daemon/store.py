@@ -1,6 +1,8 @@
 """Jobs and circuits in one SQLite file: what is in it was accepted, and survives any crash.
 
-One thread uses it. Proofs and public signals are kept with their partition; a witness never is, only its path.
+One thread uses it; another may read results, or write one ahead of its partition's end, through a connection of its
+own. Proofs and public signals have a table of their own, so that to note a change of a partition does not write its
+result anew; a witness is never kept, only its path.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from cuzk_engine.daemon.records import CircuitRecord, JobRecord, Partition, Part
 from cuzk_engine.errors import CuzkError
 from cuzk_engine.paths import ensure_private
 
-_SCHEMA_VERSION: Final = 2
+_SCHEMA_VERSION: Final = 3
 _TOMBSTONES: Final = 100_000  # ids of dropped jobs that are still told apart from unknown ones
 
 _SCHEMA: Final = """
@@ -42,8 +44,16 @@ CREATE TABLE partitions (
     job INTEGER NOT NULL,
     number INTEGER NOT NULL,
     body TEXT NOT NULL,
-    proof_json TEXT NOT NULL DEFAULT '',
-    public_json TEXT NOT NULL DEFAULT '',
+    PRIMARY KEY (job, number)
+)
+"""
+
+_RESULTS: Final = """
+CREATE TABLE results (
+    job INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    proof_json TEXT NOT NULL,
+    public_json TEXT NOT NULL,
     PRIMARY KEY (job, number)
 )
 """
@@ -63,6 +73,8 @@ class Store:
             self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA synchronous = FULL")
             self._database.execute("PRAGMA journal_size_limit = 4194304")
+            # Nothing in it is secret: a dropped result of many pages is not filled with zeros, which takes seconds.
+            self._database.execute("PRAGMA secure_delete = FAST")
             self._prepare()
         except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
             raise CuzkError(
@@ -71,6 +83,10 @@ class Store:
 
     def close(self) -> None:
         self._database.close()
+
+    @property
+    def path(self) -> Path:
+        return self._path
 
     # ---- jobs ----
 
@@ -99,11 +115,12 @@ class Store:
                 (job.state, job.finished_unix_ns, _job_body(job), job.order),
             )
             for part in parts:
+                where = job.order, part.number
                 self._database.execute(
-                    "UPDATE partitions SET body = ?, proof_json = coalesce(?, proof_json), "
-                    "public_json = coalesce(?, public_json) WHERE job = ? AND number = ?",
-                    (_partition_body(part), *(part.proof or (None, None)), job.order, part.number),
+                    "UPDATE partitions SET body = ? WHERE job = ? AND number = ?", (_partition_body(part), *where)
                 )
+                if part.proof is not None:
+                    self._database.execute("INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?)", (*where, *part.proof))
 
     def get(self, job_id: str) -> JobRecord | None:
         return self._one("SELECT number, body FROM jobs WHERE id = ?", job_id)
@@ -112,12 +129,12 @@ class Store:
         return self._one("SELECT number, body FROM jobs WHERE request_id = ?", request_id)
 
     def proofs(self, job: JobRecord) -> dict[int, tuple[str, str]]:
-        """Number of the partition → proof.json and public.json, of those that are done."""
-        rows = self._database.execute(
-            "SELECT number, proof_json, public_json FROM partitions WHERE job = ? AND proof_json != '' ORDER BY number",
-            (job.order,),
-        )
-        return {number: (proof, public) for number, proof, public in rows}
+        """Number of the partition → proof.json and public.json, of those that have them."""
+        return {number: (proof, public) for number, proof, public in results_from(self._database, job.order)}
+
+    def proofs_alone(self, job: JobRecord) -> list[str]:
+        """proof.json of each partition, in order."""
+        return proofs_alone(self._database, job.order)
 
     def partitions(self, job: JobRecord) -> list[Partition]:
         """In order."""
@@ -154,6 +171,7 @@ class Store:
                 (*ended, before_unix_ns, *ended, keep),
             ).fetchall()
             self._database.executemany("INSERT OR IGNORE INTO expired (id) VALUES (?)", [(row[0],) for row in rows])
+            self._database.executemany("DELETE FROM results WHERE job = ?", [(row[1],) for row in rows])
             self._database.executemany("DELETE FROM partitions WHERE job = ?", [(row[1],) for row in rows])
             self._database.executemany("DELETE FROM jobs WHERE number = ?", [(row[1],) for row in rows])
             self._database.execute(
@@ -188,7 +206,7 @@ class Store:
 
     def _prepare(self) -> None:
         (version,) = self._database.execute("PRAGMA user_version").fetchone()
-        if version not in (0, 1, _SCHEMA_VERSION):
+        if not 0 <= version <= _SCHEMA_VERSION:
             raise CuzkError(
                 f"{self._path}: the job store has version {version}, this build knows {_SCHEMA_VERSION}: "
                 "use the build that wrote it, or move the file away"
@@ -199,9 +217,13 @@ class Store:
             if version == 0:
                 for statement in _SCHEMA.split(";"):
                     self._database.execute(statement)
-            self._database.execute(_PARTITIONS)
+            self._database.execute(_RESULTS)
+            if version < 2:
+                self._database.execute(_PARTITIONS)
             if version == 1:
                 self._divide_jobs()
+            if version == 2:
+                self._part_results()
             self._database.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
 
     def _divide_jobs(self) -> None:
@@ -212,11 +234,19 @@ class Store:
                 part = _partition_of_version_1(json.loads(body))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise self._damaged(f"job number {number}") from error
-            self._database.execute(
-                "INSERT INTO partitions VALUES (?, 0, ?, ?, ?)", (number, _partition_body(part), proof, public)
-            )
+            self._database.execute("INSERT INTO partitions VALUES (?, 0, ?)", (number, _partition_body(part)))
+            if proof:
+                self._database.execute("INSERT INTO results VALUES (?, 0, ?, ?)", (number, proof, public))
         self._database.execute("ALTER TABLE jobs DROP COLUMN proof_json")
         self._database.execute("ALTER TABLE jobs DROP COLUMN public_json")
+
+    def _part_results(self) -> None:
+        """From version 2, in which a partition had its result beside it."""
+        self._database.execute(
+            "INSERT INTO results SELECT job, number, proof_json, public_json FROM partitions WHERE proof_json != ''"
+        )
+        self._database.execute("ALTER TABLE partitions DROP COLUMN proof_json")
+        self._database.execute("ALTER TABLE partitions DROP COLUMN public_json")
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -252,6 +282,21 @@ class Store:
         return CuzkError(f"{self._path}: {what} is not as this build writes it: move the file away to start anew")
 
 
+def results_from(database: sqlite3.Connection, order: int, first: int = 0) -> Iterator[tuple[int, str, str]]:
+    """Number, proof.json and public.json of the partitions of a job from ``first`` on, as far as they have them; one
+    is read when it is asked for."""
+    return database.execute(
+        "SELECT number, proof_json, public_json FROM results WHERE job = ? AND number >= ? ORDER BY number",
+        (order, first),
+    )
+
+
+def proofs_alone(database: sqlite3.Connection, order: int) -> list[str]:
+    """proof.json of each partition of a job, in order; the public signals are not read."""
+    rows = database.execute("SELECT proof_json FROM results WHERE job = ? ORDER BY number", (order,))
+    return [proof for (proof,) in rows]
+
+
 def _job_body(job: JobRecord) -> str:
     skipped = ("order", "since_ns", "parts")
     document = {item.name: getattr(job, item.name) for item in fields(JobRecord) if item.name not in skipped}
@@ -277,6 +322,7 @@ def _partition_from(body: str) -> Partition:
     values = _known(Partition, json.loads(body))
     values["state"] = PartitionState(values["state"])
     values["phases"] = [PhaseTime(**phase) for phase in values["phases"]]
+    values["witness_identity"] = tuple(values.get("witness_identity", ()))
     return Partition(**values)
 
 

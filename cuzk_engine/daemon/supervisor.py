@@ -30,13 +30,14 @@ from cuzk_engine.daemon.live_settings import LiveSettings
 from cuzk_engine.daemon.log import DaemonLog
 from cuzk_engine.daemon.publisher import Publisher
 from cuzk_engine.daemon.records import Failure, Fault, JobRecord
+from cuzk_engine.daemon.repetition import Repetition
+from cuzk_engine.daemon.results import Results
 from cuzk_engine.daemon.sampling import Sampling
 from cuzk_engine.daemon.scheduler import Policy
 from cuzk_engine.daemon.store import Store
 from cuzk_engine.daemon.timeline import Timeline
 from cuzk_engine.daemon.watchdog import LOOK_SECONDS
 from cuzk_engine.events import Incident
-from cuzk_engine.formats.proof import PublicSignals
 from cuzk_engine.process_options import pipeline_texts
 from cuzk_engine.settings import value_text
 from cuzk_engine.telemetry.hub import Hub
@@ -73,6 +74,7 @@ class Supervisor:
         folders, cache = settings.texts("daemon.allowed_paths"), settings.text("srs.param_cache")
         self.allowed = AllowedPaths(folders, cache, settings.path)
         self.circuits = Circuits(store, self.allowed)
+        self.repetition = Repetition()
         self.spool = Spool()
         self.jobs = JobManager(
             store,
@@ -80,6 +82,7 @@ class Supervisor:
             changed=lambda job: self.publisher.job_changed(job),
             settle=self._job_settled,
         )
+        self.results = Results(store, self.jobs)
         self.dispatcher = self.jobs.dispatcher
         self.devices = Devices(settings, DeviceNames.of_machine(), self)
         self.live_settings = LiveSettings(settings, self.devices, self.dispatcher, daemon_log)
@@ -144,6 +147,7 @@ class Supervisor:
         self.set_state("stopping")
         self.jobs.drain()
         self.circuits.stop()
+        self.repetition.stop()
         self.jobs.put_back()
         for device in self.devices:
             await device.end()
@@ -260,12 +264,12 @@ class Supervisor:
         part = message["job"], message["partition"]
         self.dispatcher.progress(device.id, part, message["phase"], message["fraction"])
 
-    def partition_done(self, device: DeviceHandle, message: Message, public: bytes) -> None:
+    async def partition_done(self, device: DeviceHandle, message: Message, public: bytes) -> None:
         part = message["job"], message["partition"]
         match message["outcome"]:
             case "completed":
                 phases = [(str(name), int(duration)) for name, duration in message["phases"]]
-                proof = message["proof"], PublicSignals.from_bytes(public).to_json()
+                proof = await self.results.take(*part, message["proof"], public)
                 self.dispatcher.completed(device.id, part, proof, phases)
             case "cancelled":
                 self.dispatcher.cancelled(device.id, part)

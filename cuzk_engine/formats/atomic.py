@@ -13,7 +13,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NoReturn, Protocol, Self, TypeAlias
@@ -57,11 +57,14 @@ def would_replace(path: Path | str) -> bool:
         return False
 
 
-def write_all_atomically(files: Mapping[Path | str, bytes | str], *, mode: int | None = None) -> None:
-    """Writes several files, none of which appears before all are safely on the disk."""
+@contextlib.contextmanager
+def prepared(
+    files: Iterable[tuple[Path | str, bytes | str]], *, mode: int | None = None
+) -> Iterator[list[PendingFile]]:
+    """Several files, none of which appears before all are safely on the disk: there they are now, to be put in place
+    one by one. The data of one is asked for when the one before has been written, and is not held any longer."""
     with contextlib.ExitStack() as stack:
-        for pending in [stack.enter_context(PendingFile(path, data, mode=mode)) for path, data in files.items()]:
-            pending.commit()
+        yield [stack.enter_context(PendingFile(path, data, mode=mode)) for path, data in files]
 
 
 class PendingFile:
@@ -125,7 +128,7 @@ class PendingFile:
             raise PermissionError(errno.EACCES, "the file is read-only")
         mode = self._mode if existing is None or self._mode is not None else stat.S_IMODE(existing.st_mode)
         self._write_temporary(os.path.dirname(target), mode)
-        self._target = target
+        self._target, self._data = target, b""  # it is on the disk
 
     def _write_temporary(self, folder: str, mode: int | None) -> None:
         name = os.path.join(folder, f".cuzk-{secrets.token_hex(8)}.tmp")

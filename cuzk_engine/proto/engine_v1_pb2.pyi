@@ -409,6 +409,31 @@ class JobRequest(_message.Message):
 Global___JobRequest: _TypeAlias = JobRequest  # noqa: Y015
 
 @_typing.final
+class FetchRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    FIRST_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    first: _builtins.int
+    """a page: from this partition on, as many as fit, at least one"""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        first: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_first", b"_first", "first", b"first"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first", b"_first", "first", b"first", "id", b"id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__first: _TypeAlias = _typing.Literal["first"]  # noqa: Y015
+    _WhichOneofArgType__first: _TypeAlias = _typing.Literal["_first", b"_first"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__first) -> _WhichOneofReturnType__first | None: ...
+
+Global___FetchRequest: _TypeAlias = FetchRequest  # noqa: Y015
+
+@_typing.final
 class ListJobsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -474,13 +499,16 @@ class Proof(_message.Message):
     PUBLIC_JSON_FIELD_NUMBER: _builtins.int
     CURVE_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
+    NEXT_FIELD_NUMBER: _builtins.int
     proof_json: _builtins.str
     """as snarkjs writes it; of partition 0"""
     public_json: _builtins.str
     curve: _builtins.str
+    next: _builtins.int
+    """the partition that the next page begins with; 0: there is none"""
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionProof]:
-        """all of them in order, where a job has several"""
+        """all of them in order, where a job has several; a page has only these"""
 
     def __init__(
         self,
@@ -489,10 +517,11 @@ class Proof(_message.Message):
         public_json: _builtins.str = ...,
         curve: _builtins.str = ...,
         partitions: _abc.Iterable[Global___PartitionProof] | None = ...,
+        next: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["curve", b"curve", "partitions", b"partitions", "proof_json", b"proof_json", "public_json", b"public_json"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["curve", b"curve", "next", b"next", "partitions", b"partitions", "proof_json", b"proof_json", "public_json", b"public_json"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -224,7 +224,7 @@ class JobsStub:
                 _registered_method=True)
         self.Fetch = channel.unary_unary(
                 '/cuzk.engine.v1.Jobs/Fetch',
-                request_serializer=cuzk__engine_dot_proto_dot_engine__v1__pb2.JobRequest.SerializeToString,
+                request_serializer=cuzk__engine_dot_proto_dot_engine__v1__pb2.FetchRequest.SerializeToString,
                 response_deserializer=cuzk__engine_dot_proto_dot_engine__v1__pb2.Proof.FromString,
                 _registered_method=True)
         self.Cancel = channel.unary_unary(
@@ -272,7 +272,7 @@ class JobsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Fetch(self, request, context):
-        """FAILED_PRECONDITION unless COMPLETED
+        """FAILED_PRECONDITION unless COMPLETED. Without `first` the whole result, where one message of 256 MiB can hold it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -314,7 +314,7 @@ def add_JobsServicer_to_server(servicer, server):
             ),
             'Fetch': grpc.unary_unary_rpc_method_handler(
                     servicer.Fetch,
-                    request_deserializer=cuzk__engine_dot_proto_dot_engine__v1__pb2.JobRequest.FromString,
+                    request_deserializer=cuzk__engine_dot_proto_dot_engine__v1__pb2.FetchRequest.FromString,
                     response_serializer=cuzk__engine_dot_proto_dot_engine__v1__pb2.Proof.SerializeToString,
             ),
             'Cancel': grpc.unary_unary_rpc_method_handler(
@@ -484,7 +484,7 @@ class Jobs:
             request,
             target,
             '/cuzk.engine.v1.Jobs/Fetch',
-            cuzk__engine_dot_proto_dot_engine__v1__pb2.JobRequest.SerializeToString,
+            cuzk__engine_dot_proto_dot_engine__v1__pb2.FetchRequest.SerializeToString,
             cuzk__engine_dot_proto_dot_engine__v1__pb2.Proof.FromString,
             options,
             channel_credentials,

@@ -92,8 +92,8 @@ class JobsStub:
     """The job now and after each change, until it has ended."""
     Get: _grpc.UnaryUnaryMultiCallable[_engine_v1_pb2.JobRequest, _engine_v1_pb2.Job]
     List: _grpc.UnaryUnaryMultiCallable[_engine_v1_pb2.ListJobsRequest, _engine_v1_pb2.ListJobsResponse]
-    Fetch: _grpc.UnaryUnaryMultiCallable[_engine_v1_pb2.JobRequest, _engine_v1_pb2.Proof]
-    """FAILED_PRECONDITION unless COMPLETED"""
+    Fetch: _grpc.UnaryUnaryMultiCallable[_engine_v1_pb2.FetchRequest, _engine_v1_pb2.Proof]
+    """FAILED_PRECONDITION unless COMPLETED. Without `first` the whole result, where one message of 256 MiB can hold it."""
     Cancel: _grpc.UnaryUnaryMultiCallable[_engine_v1_pb2.JobRequest, _engine_v1_pb2.CancelResponse]
 
 @_typing.type_check_only
@@ -109,8 +109,8 @@ class JobsAsyncStub(JobsStub):
     """The job now and after each change, until it has ended."""
     Get: _aio.UnaryUnaryMultiCallable[_engine_v1_pb2.JobRequest, _engine_v1_pb2.Job]  # type: ignore[assignment]
     List: _aio.UnaryUnaryMultiCallable[_engine_v1_pb2.ListJobsRequest, _engine_v1_pb2.ListJobsResponse]  # type: ignore[assignment]
-    Fetch: _aio.UnaryUnaryMultiCallable[_engine_v1_pb2.JobRequest, _engine_v1_pb2.Proof]  # type: ignore[assignment]
-    """FAILED_PRECONDITION unless COMPLETED"""
+    Fetch: _aio.UnaryUnaryMultiCallable[_engine_v1_pb2.FetchRequest, _engine_v1_pb2.Proof]  # type: ignore[assignment]
+    """FAILED_PRECONDITION unless COMPLETED. Without `first` the whole result, where one message of 256 MiB can hold it."""
     Cancel: _aio.UnaryUnaryMultiCallable[_engine_v1_pb2.JobRequest, _engine_v1_pb2.CancelResponse]  # type: ignore[assignment]
 
 class JobsServicer(metaclass=_abc_1.ABCMeta):
@@ -157,10 +157,10 @@ class JobsServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
     def Fetch(
         self,
-        request: _engine_v1_pb2.JobRequest,
+        request: _engine_v1_pb2.FetchRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_engine_v1_pb2.Proof, _abc.Awaitable[_engine_v1_pb2.Proof]]:
-        """FAILED_PRECONDITION unless COMPLETED"""
+        """FAILED_PRECONDITION unless COMPLETED. Without `first` the whole result, where one message of 256 MiB can hold it."""
 
     @_abc_1.abstractmethod
     def Cancel(

@@ -24,7 +24,7 @@ _MOST_JOBS = 1_000_000
 @dataclass(slots=True)
 class Contents:
     """``spans`` of all devices; ``settings``: those in force at ``end_ns``; ``damage``: one sentence, where the file
-    could not be read to its end."""
+    could not be read to its end: ``end_ns`` is then up to when it could."""
 
     info: RecordingInfo
     start_ns: int
@@ -50,7 +50,9 @@ class Contents:
         tables: list[SpanTable] = []
         told: list[tuple[int, list[SettingInfo]]] = []  # the first ones, where nothing dates them, are the last
         changes: list[Mark] = []
+        read_until = start
         for table, batch in recording.reader.span_tables(names):
+            read_until = max(read_until, batch.time_ns)
             found.jobs.update(map(job_from_wire, batch.jobs), batch.wall_ns - batch.time_ns)
             tables.append(table.within(start, end + 1))
             try:
@@ -73,6 +75,8 @@ class Contents:
                     (batch.time_ns if told else info.end_ns, [setting_from_wire(one) for one in batch.settings])
                 )
             found.incidents += (i for i in map(incident_from_wire, batch.incidents) if start <= i.time_ns <= end)
+        if recording.damage:  # nobody knows what was in the rest: it is no idle time
+            found.end_ns = end = min(end, read_until)
         found.settings = in_force(told, changes, end)
         found.peaks.look()
         found.spans = joined(tables, names)

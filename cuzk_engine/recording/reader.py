@@ -17,11 +17,19 @@ from google.protobuf.message import DecodeError, Message
 from cuzk_engine.diagnosis.table import Names, SpanTable
 from cuzk_engine.errors import FormatError
 from cuzk_engine.proto import engine_v1_pb2 as pb
-from cuzk_engine.recording.layout import APPLICATION_ID, BUCKETS, LEVELS, MAX_CHUNK_BYTES, SCHEMA, SCHEMA_VERSION
+from cuzk_engine.recording.layout import (
+    APPLICATION_ID,
+    BUCKETS,
+    LEVELS,
+    MAX_CHUNK_BYTES,
+    SCHEMA,
+    SCHEMA_VERSION,
+)
 from cuzk_engine.recording.levels import Row, unpack
 from cuzk_engine.telemetry.tables import span_table
 
 _MAGIC: Final = b"SQLite format 3\x00"
+_IN_WAL_MODE: Final = b"\x02\x02"
 _MAX_BLOB: Final = 64 << 20
 _MAX_NUMBER: Final = 1 << 62  # nanoseconds: a century and a half
 
@@ -40,6 +48,7 @@ class RecordingReader:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self.damage: str | None = None
+        self._cut = ""
         self._check_head()
         self._database = self._open()
         try:
@@ -71,6 +80,11 @@ class RecordingReader:
         return list(self._message(pb.SettingList(), "settings").settings)
 
     @property
+    def is_cut(self) -> bool:
+        """Whether the file is shorter than it says."""
+        return bool(self._cut)
+
+    @property
     def address(self) -> str:
         return self.meta.get("address", b"").decode(errors="replace")
 
@@ -86,7 +100,7 @@ class RecordingReader:
         """As a stream would begin at that time: a message with identity, settings and what was in use, then the
         chunks that reach into the time, in order."""
         is_first = True
-        for number, low, high, ledger, data in self._chunks():
+        for number, low, high, _, ledger, data in self._chunks():
             if (start_ns is not None and high < start_ns) or (end_ns is not None and low > end_ns):
                 continue
             try:
@@ -99,6 +113,13 @@ class RecordingReader:
                 is_first = False
                 yield self._head(batch, before, low)
             yield batch
+
+    def readable(self) -> tuple[int, int | None]:
+        """How many events the rows hold that can be read, and up to when; a quick look that unpacks none of them."""
+        events, end = 0, None
+        for _, _, high, count, _, _ in self._chunks():
+            events, end = events + count, high
+        return events, end
 
     def _head(self, batch: pb.TelemetryBatch, before: pb.TelemetryBatch, low: int) -> pb.TelemetryBatch:
         """The first message; what it says is taken out of the first chunk."""
@@ -140,15 +161,29 @@ class RecordingReader:
                 raise FormatError(self.path, "is a pipe, expected a regular file")
             with self.path.open("rb") as file:
                 head = file.read(100)
+                nbytes = os.fstat(file.fileno()).st_size
         except OSError as error:
             raise FormatError(self.path, f"cannot be opened: {(error.strerror or str(error)).lower()}") from error
         if not head:
             raise FormatError(self.path, "is empty, expected a recording")
         if not head.startswith(_MAGIC):
             raise FormatError(self.path, "is no recording (cuzk record makes one)")
+        has_journal = self._journal().exists()
         # In a recording that is being written, the first page may still be in the journal only.
-        if not is_recording(head) and not Path(f"{self.path}-wal").exists():
+        if not is_recording(head) and not has_journal:
             raise FormatError(self.path, "is an SQLite database, but no recording of cuzk")
+        if has_journal:
+            return
+        expected = int.from_bytes(head[28:32], "big") * int.from_bytes(head[16:18], "big")  # pages, bytes of one
+        if nbytes < expected:
+            self._cut = f"it was cut, {nbytes:,} bytes of {expected:,} are there"
+            self.damage = f"{self.path}: {self._cut}"
+        elif head[18:20] == _IN_WAL_MODE:
+            missing = f"{self._journal()}, where its end may be, is missing"
+            self.damage = f"{self.path}: the recorder did not end it, and {missing}"
+
+    def _journal(self) -> Path:
+        return Path(f"{self.path}-wal")
 
     def _open(self) -> sqlite3.Connection:
         problem: sqlite3.Error | None = None
@@ -168,6 +203,9 @@ class RecordingReader:
                 ):
                     database.execute(f"PRAGMA {pragma}")
                 database.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+                if problem is not None and self._journal().exists() and self._journal().stat().st_size:
+                    text = f"cannot be read in part: {self._journal()}, which belongs to it, cannot be used here"
+                    self.damage = f"{self.path}: {text}: {str(problem).lower()}"
                 return database
             except sqlite3.Error as error:
                 database.close()
@@ -187,7 +225,7 @@ class RecordingReader:
             text = f"was recorded by a newer version of cuzk (form {version}, this one reads up to {SCHEMA_VERSION})"
             raise FormatError(self.path, text)
         if found != {name: ("table", sql) for name, sql in SCHEMA.items()}:
-            raise FormatError(self.path, "is damaged: its tables are not those of a recording")
+            raise FormatError(self.path, f"is damaged: {self._cut or 'its tables are not those of a recording'}")
 
     def _read_meta(self) -> dict[str, bytes]:
         with self._damage_is_error():
@@ -195,9 +233,9 @@ class RecordingReader:
             return {str(key): value for key, value in rows if isinstance(value, bytes)}
         raise AssertionError
 
-    def _chunks(self) -> Iterator[tuple[int, int, int, bytes, bytes]]:
+    def _chunks(self) -> Iterator[tuple[int, int, int, int, bytes, bytes]]:
         """Row by row, so that one that cannot be read ends it after all before it."""
-        columns = "number, start_ns, end_ns, ledger, data"
+        columns = "number, start_ns, end_ns, events, ledger, data"
         query = f"SELECT {columns} FROM chunks WHERE number > ? ORDER BY number LIMIT 1"
         number = -1
         while True:
@@ -209,7 +247,7 @@ class RecordingReader:
             if row is None:
                 return
             # Pages that are missing read as zeros, or as rows without sense.
-            if tuple(map(type, row)) != (int, int, int, bytes, bytes) or row[0] <= number:
+            if tuple(map(type, row)) != (int, int, int, int, bytes, bytes) or row[0] <= number:
                 self._is_damaged(number + 1, ValueError("the row is not one of a recording"))
                 return
             number = row[0]
@@ -217,7 +255,7 @@ class RecordingReader:
 
     def _is_damaged(self, number: int | None, error: Exception) -> None:
         where = f"from chunk {number} on" if number is not None else "in part"
-        self.damage = f"{self.path}: cannot be read {where}: {' '.join(str(error).lower().split())}"
+        self.damage = f"{self.path}: cannot be read {where}: {self._cut or ' '.join(str(error).lower().split())}"
 
     def _message(self, message: M, key: str) -> M:
         with contextlib.suppress(DecodeError):

@@ -96,8 +96,9 @@ def _head(contents: Contents) -> Iterator[str]:
     yield info.path
     start = datetime.fromtimestamp((contents.start_ns + info.wall_offset_ns) / 1e9).strftime("%Y-%m-%d %H:%M:%S")
     length = ms(contents.end_ns - contents.start_ns)
-    lost = f", {info.lost:,} events were lost" if info.lost else ", nothing lost"
-    yield f"  {start}, {length}; cuzk {identity.version}, build {identity.build[:8] or 'unknown'}{lost}"
+    lost = f", {info.lost:,} events were lost" if info.lost else "" if contents.damage else ", nothing lost"
+    incomplete = ", incomplete" if contents.damage else ""
+    yield f"  {start}, {length}; cuzk {identity.version}, build {identity.build[:8] or 'unknown'}{lost}{incomplete}"
     if info.dropped_until_ns is not None:
         yield "  the oldest part was dropped for the size limit; this is what was left"
     known = list(_settings(contents))

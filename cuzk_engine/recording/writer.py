@@ -1,7 +1,8 @@
 """Writes a recording from the batches of a telemetry stream.
 
 Every chunk is a transaction in WAL mode: whatever ends the process, the file has all chunks up to the last one that was
-written. ``close`` leaves one plain file.
+written. Before a chunk goes into the journal the file itself gets room for it, so that a disk that becomes full keeps
+nothing in the journal. ``close`` leaves one plain file, and none where it would hold nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sqlite3
 import time
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -35,7 +37,21 @@ from cuzk_engine.telemetry.tables import span_table
 DEFAULT_LIMIT: Final = 1 << 30
 SMALLEST_LIMIT: Final = 1 << 20
 _DROP_BATCH: Final = 4
+_PIECE: Final = 1 << 20
 _ROOM: Final = 1 / 8  # of the limit, kept free for the next chunk and the levels
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What the file holds for certain. ``events``: those of dropped chunks, too; ``chunks``: those that are there."""
+
+    chunks: int = 0
+    events: int = 0
+    lost: int = 0
+    dropped_chunks: int = 0
+    dropped_until_ns: int | None = None
+    first_ns: int | None = None
+    last_ns: int | None = None
 
 
 class RecordingWriter:
@@ -45,11 +61,7 @@ class RecordingWriter:
     def __init__(self, path: Path | str, *, limit: int = DEFAULT_LIMIT, address: str = "") -> None:
         self.path = Path(path)
         self.limit = max(limit, SMALLEST_LIMIT)
-        self.events = 0
-        self.lost = 0
-        self.dropped_chunks = 0
-        self.dropped_until_ns: int | None = None
-        self._first_ns: int | None = None
+        self._kept = _Kept()
         self._pending: list[pb.TelemetryBatch] = []
         self._pending_events = 0
         self._head: pb.TelemetryBatch | None = None
@@ -57,6 +69,7 @@ class RecordingWriter:
         self._number = 0
         self._ledger: dict[tuple[str, str], int] = {}
         self._levels = Levels()
+        self._descriptor = -1  # to give the file room; closed after the database, whose locks go with it
         self._database = self._create(address)
 
     def __enter__(self) -> RecordingWriter:
@@ -64,6 +77,44 @@ class RecordingWriter:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    @property
+    def events(self) -> int:
+        return self._kept.events
+
+    @property
+    def lost(self) -> int:
+        return self._kept.lost
+
+    @property
+    def dropped_chunks(self) -> int:
+        return self._kept.dropped_chunks
+
+    @property
+    def dropped_until_ns(self) -> int | None:
+        return self._kept.dropped_until_ns
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was written yet; after ``close``: whether there is no file."""
+        return not self._kept.chunks
+
+    @property
+    def covered_ns(self) -> int:
+        """From the first event that is there to the last."""
+        kept = self._kept
+        begin = kept.first_ns if kept.dropped_until_ns is None else kept.dropped_until_ns
+        return 0 if begin is None or kept.last_ns is None else kept.last_ns - begin
+
+    @property
+    def remains(self) -> str:
+        """What of the recording is there after ``close``, as the end of a sentence about the file."""
+        if self.is_empty:
+            return "nothing was recorded, and no file is left"
+        kept = f"{self.events:,} events of {self.covered_ns / 1e9:.1f} s are kept"
+        journal = Path(f"{self.path}-wal")
+        is_used = journal.exists() and journal.stat().st_size > 0
+        return f"{kept}, in it and in {journal}: the two belong together" if is_used else f"{kept} in it"
 
     @property
     def file_bytes(self) -> int:
@@ -102,20 +153,37 @@ class RecordingWriter:
             self._write(chunk, begin)
 
     def close(self) -> None:
-        """Writes what is left and leaves one plain file; may be called twice."""
+        """Writes what is left and leaves one plain file, or none where it would hold nothing; may be called twice."""
         if self._database is None:
             return
-        database = self._database
         try:
-            self.flush()
+            try:
+                self.flush()
+            finally:
+                self._put_in_order()
+        finally:
+            os.close(self._descriptor)
+            if self.is_empty:
+                self._remove()
+
+    # ---- inside ----
+
+    def _put_in_order(self) -> None:
+        """The journal's pages into the file, which ends behind its last one."""
+        database, self._database = self._database, None  # type: ignore[assignment]
+        try:
             with self._faults():
                 database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 database.execute("PRAGMA journal_mode=DELETE")
+                nbytes = database.execute("PRAGMA page_count").fetchone()[0] * PAGE_BYTES
         finally:
             database.close()
-            self._database = None  # type: ignore[assignment]
+        with self._faults():
+            os.ftruncate(self._descriptor, nbytes)
 
-    # ---- inside ----
+    def _remove(self) -> None:
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{self.path}{suffix}").unlink(missing_ok=True)
 
     def _create(self, address: str) -> sqlite3.Connection:
         try:
@@ -124,13 +192,13 @@ class RecordingWriter:
             raise CuzkError(f"{self.path}: exists already; name another file, or remove it") from None
         except OSError as error:
             raise CuzkError(f"{self.path}: cannot be made: {(error.strerror or str(error)).lower()}") from error
-        os.close(descriptor)
+        self._descriptor = descriptor
         try:
             with self._faults():
                 return self._set_up(address)
         except BaseException:  # an interruption included: half a recording is none
-            for suffix in ("", "-wal", "-shm"):
-                Path(f"{self.path}{suffix}").unlink(missing_ok=True)
+            os.close(descriptor)
+            self._remove()
             raise
 
     def _set_up(self, address: str) -> sqlite3.Connection:
@@ -180,8 +248,8 @@ class RecordingWriter:
             if self._pending:
                 self.flush()
             self._ledger = {(row.device, row.purpose): row.bytes for row in batch.memory}
-        with self._faults():
-            self._put(self._database, **facts)
+        with self._faults(), self._saved() as database:
+            self._put(database, **facts)
 
     def _write(self, chunk: pb.TelemetryBatch, begin: int) -> None:
         spans = span_table(chunk.spans, chunk.strings, Names())  # of this chunk alone: every job has a name of its own
@@ -191,25 +259,27 @@ class RecordingWriter:
         self._levels.spans(spans)
         for sample in chunk.samples:
             self._levels.sample(sample_from_wire(sample))
-        self._first_ns = start if self._first_ns is None else min(self._first_ns, start)
+        kept = replace(self._kept, last_ns=end)
+        kept.first_ns = start if kept.first_ns is None else min(kept.first_ns, start)
         events, data = count_events(chunk), zlib.compress(chunk.SerializeToString(), 6)
         row = (self._number, start, end, events, chunk.dropped, self._packed_ledger(), data)
-        database = self._database
-        with _transaction(database):
-            if self._make_room(len(data)):
+        with self._saved() as database:
+            if self._make_room(len(data), kept):
                 database.execute("INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-                self.events += events
+                kept.chunks += 1
+                kept.events += events
             else:
-                self.lost += events
-            self.lost += chunk.dropped
+                kept.lost += events
+            kept.lost += chunk.dropped
             database.executemany("INSERT OR REPLACE INTO levels VALUES (?, ?, ?)", self._levels.changed())
-            self._put(database, first_ns=self._first_ns, last_ns=end, events=self.events, lost=self.lost)
+            self._put(database, first_ns=kept.first_ns, last_ns=end, events=kept.events, lost=kept.lost)
+        self._kept = kept
         self._number += 1
         for allocation in allocations:
             key = (allocation.device, allocation.purpose)
             self._ledger[key] = self._ledger.get(key, 0) + allocation.delta
 
-    def _make_room(self, nbytes: int) -> bool:
+    def _make_room(self, nbytes: int, kept: _Kept) -> bool:
         """Drops the oldest chunks, then the oldest fine levels, until the new chunk fits into the limit; False where
         it cannot."""
         allowed = self.limit - max(int(self.limit * _ROOM), 8 * PAGE_BYTES)
@@ -220,9 +290,10 @@ class RecordingWriter:
             ).fetchall()
             if oldest:
                 database.execute("DELETE FROM chunks WHERE number <= ?", (oldest[-1][0],))
-                self.dropped_chunks += len(oldest)
-                self.dropped_until_ns = int(oldest[-1][1])
-                self._put(database, dropped_until_ns=self.dropped_until_ns)
+                kept.chunks -= len(oldest)
+                kept.dropped_chunks += len(oldest)
+                kept.dropped_until_ns = int(oldest[-1][1])
+                self._put(database, dropped_until_ns=kept.dropped_until_ns)
             elif not database.execute(
                 "DELETE FROM levels WHERE level = 0 AND number = (SELECT min(number) FROM levels WHERE level = 0)"
             ).rowcount:
@@ -246,7 +317,21 @@ class RecordingWriter:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            raise CuzkError(f"{self.path}: cannot be written: {str(error).lower()}") from error
+            why = error.strerror if isinstance(error, OSError) else None
+            raise CuzkError(f"{self.path}: cannot be written: {(why or str(error)).lower()}") from error
+
+    @contextlib.contextmanager
+    def _saved(self) -> Iterator[sqlite3.Connection]:
+        """A transaction whose pages the file has room for, however late they come into it."""
+        with _transaction(self._database):
+            yield self._database
+            self._extend(self._database.execute("PRAGMA page_count").fetchone()[0] * PAGE_BYTES)
+
+    def _extend(self, nbytes: int) -> None:
+        """The file to at least ``nbytes``. SQLite ignores what lies behind the last of its pages."""
+        at = os.fstat(self._descriptor).st_size
+        while at < nbytes:
+            at += os.pwrite(self._descriptor, bytes(min(nbytes - at, _PIECE)), at)
 
 
 @contextlib.contextmanager
@@ -254,7 +339,8 @@ def _transaction(database: sqlite3.Connection) -> Iterator[None]:
     database.execute("BEGIN IMMEDIATE")
     try:
         yield
+        database.execute("COMMIT")
     except BaseException:
-        database.execute("ROLLBACK")
+        if database.in_transaction:  # SQLite itself takes some back that fail
+            database.execute("ROLLBACK")
         raise
-    database.execute("COMMIT")

@@ -11,19 +11,20 @@ from PySide6.QtGui import QColor, QFontMetricsF, QPainter, QPaintEvent, QPen, QR
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from cuzk_engine.events import Mark
+from cuzk_gui.charts.marks import mark_texts
 from cuzk_gui.charts.paint import Area, LabelPen, RectBatch, dashed
 from cuzk_gui.charts.plot import Plot
 from cuzk_gui.charts.scene import Scene
 from cuzk_gui.models import incidents, words
+from cuzk_gui.models.columns import Array
 from cuzk_gui.models.incidents import Record
 from cuzk_gui.theme import ui_font
 from cuzk_gui.widgets.controls import ElidedLabel
 
 Row = tuple[str | int | float, ...]
 LegendEntry = tuple[str, str]  # (name, colour)
-_FLAG_WIDTH, _FLAG_HEIGHT = 13.0, 12.0
+FLAG_WIDTH, FLAG_HEIGHT = 13.0, 12.0
 _TIP_WIDTH = 64  # characters of a sentence in a readout
-_MARK_ROWS = 3  # texts of marks that are close to each other stand above each other
 
 
 class Legend(QWidget):
@@ -128,6 +129,9 @@ class Chart(QFrame):
         self.plot.setAccessibleName(f"{self.title}, chart")
         self.plot.setAccessibleDescription("The same content as a table: View, Show as table")
         self.plot.clicked.connect(self._clicked)
+        self.words_at: list[QRectF] = []  # of the last frame: where texts stand, and those of marks
+        self.marks_at: list[tuple[QRectF, str]] = []
+        self.marks_top = FLAG_HEIGHT + 2  # pixels: no text of a mark stands above it
         self._ticks: list[tuple[float, str]] | None = None
 
     def set_title(self, title: str) -> None:
@@ -138,6 +142,14 @@ class Chart(QFrame):
 
     def paint_content(self, painter: QPainter, area: Area) -> None:
         raise NotImplementedError
+
+    def paint_words(self, painter: QPainter, area: Area) -> list[QRectF]:
+        """Paints texts that no line shall run through; where they stand."""
+        return []
+
+    def tops(self, area: Area) -> Array | None:
+        """The upper edge of what was painted, for each pixel of the width; None where that does not matter."""
+        return None
 
     def describe(self, position: QPointF, area: Area) -> str | None:
         """Rich text about the point under the mouse; None for nothing to say."""
@@ -233,7 +245,7 @@ class Chart(QFrame):
         return tooltip(f"{incidents.title(record.incident)}, {clock}", [], said)
 
     def _incident_at(self, position: QPointF, area: Area) -> Record | None:
-        reach = _FLAG_WIDTH if self.shows_marks and position.y() <= _FLAG_HEIGHT + 2 else 3.0
+        reach = FLAG_WIDTH if self.shows_marks and position.y() <= FLAG_HEIGHT + 2 else 3.0
         middle = area.start_ns + round((position.x() - (reach - 3) / 2) * area.pixel_ns)
         return self.scene.session.incidents.near(self.scene.device, middle, round(reach * area.pixel_ns))
 
@@ -253,10 +265,14 @@ class Chart(QFrame):
             x = round(area.x_of(mark.time_ns))
             painter.drawLine(QPointF(x, 0), QPointF(x, area.height))
         self._paint_incidents(painter, area)
+        self.words_at = self.paint_words(painter, area)
         if not self.shows_marks:
             return
         painter.setFont(ui_font(11))
-        for rect, text in mark_texts(marks, area, QFontMetricsF(painter.font())):
+        metrics = QFontMetricsF(painter.font())
+        tops = self.tops(area) if marks else None
+        self.marks_at = mark_texts(marks, area, metrics, top=self.marks_top, tops=tops, taken=self.words_at)
+        for rect, text in self.marks_at:
             self._pill(painter, rect, text)
 
     def _marks_in(self, area: Area) -> list[Mark]:
@@ -266,20 +282,22 @@ class Chart(QFrame):
         seen = (m for m in self.scene.session.marks if area.start_ns <= m.time_ns <= end and m.device in there)
         return sorted(seen, key=lambda mark: mark.time_ns)
 
+    def incidents_at(self, area: Area) -> list[float]:
+        """Pixels at which the lines of incidents stand."""
+        end, there = area.start_ns + area.span_ns, ("", self.scene.device)
+        seen = (i for i in self.scene.session.incidents if area.start_ns <= i.time_ns <= end and i.device in there)
+        return [float(round(area.x_of(incident.time_ns))) for incident in seen]
+
     def _paint_incidents(self, painter: QPainter, area: Area) -> None:
-        session, colours = self.scene.session, self.scene.colours
-        end = area.start_ns + area.span_ns
-        for incident in session.incidents:
-            if not area.start_ns <= incident.time_ns <= end or incident.device not in ("", self.scene.device):
-                continue
-            x = round(area.x_of(incident.time_ns))
-            painter.setPen(QPen(QColor(colours.bad), 1))
+        colour = QColor(self.scene.colours.bad)
+        for x in self.incidents_at(area):
+            painter.setPen(QPen(colour, 1))
             painter.drawLine(QPointF(x, 0), QPointF(x, area.height))
             if self.shows_marks:
                 painter.setPen(Qt.PenStyle.NoPen)
-                painter.setBrush(QColor(colours.bad))
-                middle = _FLAG_HEIGHT / 2
-                painter.drawPolygon([QPointF(x, 0), QPointF(x + _FLAG_WIDTH, middle), QPointF(x, _FLAG_HEIGHT)])
+                painter.setBrush(colour)
+                middle = FLAG_HEIGHT / 2
+                painter.drawPolygon([QPointF(x, 0), QPointF(x + FLAG_WIDTH, middle), QPointF(x, FLAG_HEIGHT)])
 
     def _pill(self, painter: QPainter, rect: QRectF, text: str) -> None:
         colours = self.scene.colours
@@ -290,22 +308,6 @@ class Chart(QFrame):
         painter.setPen(QColor(colours.accent))
         painter.drawText(rect, Qt.AlignmentFlag.AlignCenter, text)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
-
-
-def mark_texts(marks: Sequence[Mark], area: Area, metrics: QFontMetricsF) -> list[tuple[QRectF, str]]:
-    """Where the texts of ``marks``, which are in order of time, stand: from the lowest row up, none over another; one
-    that has no place is left out."""
-    taken = [-1.0] * _MARK_ROWS  # the right end of the last text of each row, lowest first
-    found = []
-    for mark in marks:
-        text = words.plain(mark.text, 48)
-        wide = metrics.horizontalAdvance(text) + 12
-        left = min(max(round(area.x_of(mark.time_ns)) - wide / 2, 0.0), area.width - wide)
-        row = next((row for row, end in enumerate(taken) if left > end), None)
-        if row is not None and area.height > 19 * (row + 2):
-            found.append((QRectF(left, area.height - 19 * (row + 1), wide, 17), text))
-            taken[row] = left + wide + 4
-    return found
 
 
 def tooltip(title: str, pairs: Sequence[tuple[str, str]], marks: Sequence[str] = ()) -> str:

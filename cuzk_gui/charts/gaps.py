@@ -12,6 +12,7 @@ from cuzk_gui.charts.scene import Scene
 from cuzk_gui.models import causes, words
 from cuzk_gui.models.causes import CAUSES, Blame
 from cuzk_gui.models.columns import Array
+from cuzk_gui.models.gaps import GapTrack
 from cuzk_gui.models.tracks import EXACT_LIMIT, SpanTrack
 
 _BLAME = np.array([int(causes.blame(cause)) for cause in CAUSES], dtype=np.int8)
@@ -132,7 +133,7 @@ def draw_swatch(painter: QPainter, scene_colours: dict[Blame, str], blame: Blame
     painter.drawRect(box)
 
 
-def describe(scene: Scene, gaps: SpanTrack, index: int) -> str:
+def describe(scene: Scene, gaps: GapTrack, index: int) -> str:
     """Cause, duration, evidence of a gap."""
     rows = gaps.rows
     cause = CAUSES[int(rows["group"][index])]
@@ -141,7 +142,7 @@ def describe(scene: Scene, gaps: SpanTrack, index: int) -> str:
     pairs.append(("from", words.clock(start + scene.session.wall_offset_ns)))
     if int(rows["worker"][index]) >= 0:
         pairs.append(("worker", str(int(rows["worker"][index]))))
-    evidence = words.plain(scene.session.names.evidence.text(int(rows["kind"][index])), 300)
+    evidence = words.plain(gaps.evidence(index), 300)
     return tooltip(f"Idle: {causes.name(cause)}", pairs, [t for t in (evidence, causes.explanation(cause)) if t])
 
 

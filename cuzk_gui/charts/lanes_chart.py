@@ -205,13 +205,14 @@ class LanesChart(Chart):
         timeline, session = self.scene.timeline, self.scene.session
         if timeline is None:
             return []
-        rows, part = timeline.gaps.rows, timeline.gaps.window(self.scene.start_ns, self.scene.end_ns)
+        gaps = timeline.gaps
+        rows, part = gaps.rows, gaps.window(self.scene.start_ns, self.scene.end_ns)
         return [
             (
                 words.clock(int(rows["start"][i]) + session.wall_offset_ns),
                 round(int(rows["end"][i] - rows["start"][i]) / 1e6, 4),
                 causes.name(CAUSES[int(rows["group"][i])]),
-                words.plain(session.names.evidence.text(int(rows["kind"][i]))),
+                words.plain(gaps.evidence(i)),
                 int(rows["worker"][i]),
             )
             for i in range(max(part.start, part.stop - limit), part.stop)

@@ -9,7 +9,7 @@ from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QBrush, QColor, QFontMetricsF, QPainter, QPen, QPolygonF
 
 from cuzk_gui.charts.bands import Bands, Levels
-from cuzk_gui.charts.chart import Chart, LegendEntry, Row, swatch, tooltip
+from cuzk_gui.charts.chart import FLAG_HEIGHT, FLAG_WIDTH, Chart, LegendEntry, Row, swatch, tooltip
 from cuzk_gui.charts.paint import Area, dashed
 from cuzk_gui.charts.scene import Scene
 from cuzk_gui.models import words
@@ -50,6 +50,8 @@ class MemoryChart(Chart):
         self._scale_end = 1.0  # bytes where the scale ends: below the edge when the axis is broken
         self._busy_peak = (scene.device, 0.0)
         self._unit = ("MiB", float(2**20))
+        self._said: list[tuple[QPointF, str, QColor]] = []  # texts of the last frame, with where they begin
+        self._painted: tuple[Levels, Bands | None, int] | None = None  # what the last frame's bars are of
 
     def note(self) -> str:
         return self._unit[0]
@@ -68,6 +70,7 @@ class MemoryChart(Chart):
         return shown
 
     def paint_content(self, painter: QPainter, area: Area) -> None:
+        self._said, self._painted = [], None
         timeline = self.scene.timeline
         capacity = self.scene.capacity
         if timeline is None or not len(timeline.memory.rows):
@@ -91,12 +94,45 @@ class MemoryChart(Chart):
         level = Levels(times, totals, context)
         if len(pool.starts):
             self._band(painter, area, pool, level, QBrush(QColor(self.scene.colours.pool)), of_pool=True)
-        if whole and len(others) and others.any():
-            rest = Bands(starts, stops, others, known_ns)
-            level = level.raised(pool)
+        level = level.raised(pool)
+        rest = Bands(starts, stops, others, known_ns) if whole and len(others) and others.any() else None
+        self._painted = level, rest, known_ns
+        if rest is not None:
             self._band(painter, area, rest, level, QBrush(QColor(self.scene.colours.purpose("processes"))))
         self._plan(painter, area)
         self._capacity(painter, area, capacity, int(others[-1]) if len(others) and not whole else 0)
+
+    def paint_words(self, painter: QPainter, area: Area) -> list[QRectF]:
+        """With the panel's colour behind them, so that they can be read on bars and over lines."""
+        painter.setFont(ui_font(11))
+        metrics = QFontMetricsF(painter.font())
+        ground = QColor(self.scene.colours.panel)
+        ground.setAlphaF(0.92)
+        found = []
+        for base, text, colour in self._said:
+            wide = metrics.horizontalAdvance(text)
+            found.append(QRectF(base.x() - 3, base.y() - metrics.ascent(), wide + 6, metrics.height() + 1))
+            painter.fillRect(found[-1], ground)
+            painter.setPen(colour)
+            painter.drawText(base, text)
+        return found
+
+    def tops(self, area: Area) -> Array | None:
+        """Of what the engine holds the most in each column, of readings those in its middle."""
+        if self._painted is None:
+            return None
+        level, rest, known_ns = self._painted
+        edges = area.start_ns + np.arange(int(area.width) + 1) * area.pixel_ns
+        first = np.maximum(np.searchsorted(level.times, edges[:-1], side="right") - 1, 0)
+        last = np.maximum(np.searchsorted(level.times, edges[1:], side="left"), first + 1)
+        totals = np.append(level.totals, 0.0)
+        most = np.maximum.reduceat(totals, np.column_stack([first, np.minimum(last, len(totals) - 1)]).ravel())[::2]
+        middle = (edges[:-1] + edges[1:]) / 2
+        most = np.maximum(most, level.at(middle))
+        if rest is not None:
+            amount, there = rest.at(middle)
+            most = most + np.where(there, amount, 0.0)
+        return np.where(edges[:-1] < known_ns, self._y(area, most), area.height)
 
     def _y(self, area: Area, value: Array | np.float64) -> Array:
         return np.round(area.height - value * (area.height / self._top))
@@ -127,7 +163,9 @@ class MemoryChart(Chart):
         step = nice_step(target / self._unit[1], 5) * self._unit[1]
         end = target if whole else float(np.ceil(target / step) * step)
         self._scale_end = self._top = end
+        self.marks_top = FLAG_HEIGHT + 2
         if capacity and capacity > end and area.height > 2 * _BREAK:
+            self.marks_top = float(_BREAK)
             self._top = end * area.height / (area.height - _BREAK)
         self._step = step
         count = int(end / step + 1e-9)
@@ -219,27 +257,37 @@ class MemoryChart(Chart):
         painter.setFont(ui_font(11))
         text = f"capacity {words.size(capacity)}"
         y = float(self._y(area, np.float64(capacity)))
-        base = y - 4 if y > 16 else y + 14
+        base, left = y - 4 if y > 16 else y + 14, 6.0
         if capacity > self._scale_end:  # above the break of the axis
             text += f", other processes {words.size(others)}" if others else ""
             text += ", above the break: not to scale"
             y, base = 2.0, 14.0
+            left = self._free_of_flags(area, QFontMetricsF(painter.font()).horizontalAdvance(text))
             x = np.arange(0.0, area.width + 6, 6.0)
             height = np.where(np.arange(len(x)) % 2, 18.5, 22.5)
             painter.setPen(QPen(QColor(colours.faint), 1))
             painter.drawPolyline(QPolygonF([QPointF(a, b) for a, b in zip(x, height, strict=True)]))
         painter.setPen(QPen(QColor(colours.bad), 1.5))
         painter.drawLine(QPointF(0, y), QPointF(area.width, y))
-        self._say(painter, QPointF(6, base), text)
+        self._say(painter, QPointF(left, base), text)
+
+    def _free_of_flags(self, area: Area, wide: float) -> float:
+        """Where a text of that width begins so that it meets no flag of an incident: at the left, at the right, else in
+        the widest stretch between two of them, if that is enough."""
+        flags = sorted(self.incidents_at(area))
+        begins = [6.0, *(x + FLAG_WIDTH + 6 for x in flags)]
+        ends = [*(x - 6 for x in flags), area.width - 6]
+        room = [end - begin for begin, end in zip(begins, ends, strict=True)]
+        if room[0] >= wide:
+            return 6.0
+        if room[-1] >= wide:
+            return area.width - 6 - wide
+        widest = int(np.argmax(room))
+        return begins[widest] if room[widest] >= wide else 6.0
 
     def _say(self, painter: QPainter, base: QPointF, text: str) -> None:
-        """Text with the panel's colour behind it, so that it can be read on bars."""
-        metrics = QFontMetricsF(painter.font())
-        ground = QColor(self.scene.colours.panel)
-        ground.setAlphaF(0.92)
-        wide = metrics.horizontalAdvance(text)
-        painter.fillRect(QRectF(base.x() - 3, base.y() - metrics.ascent(), wide + 6, metrics.height() + 1), ground)
-        painter.drawText(base, text)
+        """Once the lines are painted."""
+        self._said.append((base, text, painter.pen().color()))
 
     def describe(self, position: QPointF, area: Area) -> str | None:
         timeline = self.scene.timeline

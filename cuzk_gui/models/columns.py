@@ -88,5 +88,12 @@ class Columns:
             tail = self[name][begin:]
             tail[:] = tail[order]
 
+    def keep_of_tail(self, begin: int, kept: Array) -> None:
+        """Drops the rows from ``begin`` on but those at ``kept``, ascending, counted from there."""
+        for name in self._arrays:
+            tail = self[name][begin:]
+            tail[: len(kept)] = tail[kept]
+        self._end = self._start + begin + len(kept)
+
     def clear(self) -> None:
         self._start = self._end = 0

@@ -11,6 +11,7 @@ from cuzk_engine.client import DeviceDescription, EngineIdentity
 from cuzk_engine.events import HOST_LANE_PREFIX, Incident, Lane, Mark
 from cuzk_gui.models.digest import Digest, Names
 from cuzk_gui.models.findings import FindingList
+from cuzk_gui.models.gaps import GapTrack
 from cuzk_gui.models.incidents import EARLIER, IncidentList
 from cuzk_gui.models.jobs import JobTable
 from cuzk_gui.models.levels import LEVEL_BUCKETS
@@ -45,11 +46,11 @@ RECORDED: Final = Sizes(busy_lane=2**20, lane=2**18, gaps=2**18, memory=2**17, s
 class DeviceTimeline:
     """What happened on one device."""
 
-    def __init__(self, device: str, sizes: Sizes = LIVE) -> None:
+    def __init__(self, device: str, names: Names, sizes: Sizes = LIVE) -> None:
         self.id = device
         self._sizes = sizes
         self.tracks: dict[str, SpanTrack] = {}
-        self.gaps = SpanTrack(sizes.gaps, sizes.buckets)
+        self.gaps = GapTrack(sizes.gaps, sizes.buckets, names.evidence.text)
         self.memory = MemorySeries(sizes.memory)
         self.samples = SampleSeries(sizes.samples)
         self.lanes_version = 0
@@ -138,7 +139,7 @@ class Session:
     def timeline(self, device: str) -> DeviceTimeline | None:
         found = self.devices.get(device)
         if found is None and len(self.devices) < MOST_DEVICES:
-            found = self.devices[device] = DeviceTimeline(device, self._sizes)
+            found = self.devices[device] = DeviceTimeline(device, self.names, self._sizes)
         return found
 
     def begin_stream(self, history_ns: int) -> None:

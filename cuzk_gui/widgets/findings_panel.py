@@ -132,6 +132,7 @@ class FindingsPanel(QFrame):
         self._scroll.setFrameShape(QFrame.Shape.NoFrame)
         self._scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self._scroll.setWidget(self._inside)
+        self._scroll.hide()
         layout = QVBoxLayout(self)
         layout.setContentsMargins(14, 9, 10, 9)
         layout.setSpacing(6)
@@ -172,7 +173,8 @@ class FindingsPanel(QFrame):
     def wanted_height(self) -> int:
         """Pixels in which everything is seen."""
         if not self._order:
-            return self.minimumSizeHint().height()
+            lines = self.heightForWidth(self.width())
+            return lines if lines > 0 else self.minimumSizeHint().height()  # nothing is said yet
         width = max(self._scroll.viewport().width(), 150)
         inside = self._list.heightForWidth(width) if self._list.hasHeightForWidth() else self._list.sizeHint().height()
         return inside + 58

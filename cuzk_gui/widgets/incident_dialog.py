@@ -37,6 +37,7 @@ from cuzk_gui.widgets.controls import ElidedLabel, label, rule
 
 _REFRESH_MS = 250
 _CHART_HEIGHT = 220
+_WITH_PICTURE, _WITHOUT = 700, 440  # pixels of height
 _BETWEEN = 14  # pixels between two captions
 
 
@@ -108,7 +109,7 @@ class IncidentDialog(QDialog):
         self.record = record
         incident = record.incident
         self.setWindowTitle(f"{model.title(incident)}, incident {record.number}")
-        self.resize(1040, 700)
+        self.resize(1040, _WITH_PICTURE if incident.picture is not None else _WITHOUT)
         self.setSizeGripEnabled(True)
         self.remedies: list[tuple[Remedy, QPushButton, QLabel]] = []
         layout = QVBoxLayout(self)
@@ -126,8 +127,14 @@ class IncidentDialog(QDialog):
             middle.addLayout(self._side(picture), 2)
             layout.addLayout(middle, 1)
         self.chart = self._chart(record)
-        if self.chart is not None:
+        if self.chart is not None and picture is not None:
+            self.chart.setFixedHeight(_CHART_HEIGHT)
             layout.addWidget(self.chart)
+        elif self.chart is not None:
+            self.chart.setMinimumHeight(_CHART_HEIGHT)
+            layout.addWidget(self.chart, 1)
+        elif picture is None:
+            layout.addStretch(1)
         close = QPushButton("Close")
         close.setDefault(True)
         close.setFocus()
@@ -318,7 +325,6 @@ class IncidentDialog(QDialog):
         view.show(begin, end)
         scene = Scene(past, view, self._theme, record.incident.device)
         chart = MemoryChart(scene, bottom_axis=True)
-        chart.setFixedHeight(_CHART_HEIGHT)
         chart.set_title("Device memory, ten seconds before")
         moment = past.seconds(record.incident.time_ns)
         chart.plot.set_x_range(begin - moment, end - moment)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from PySide6.QtCore import QAbstractListModel, QModelIndex, QPersistentModelIndex, QPoint, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QAction, QColor, QFontMetricsF, QPainter, QPaintEvent
+from PySide6.QtGui import QAction, QColor, QFocusEvent, QFontMetricsF, QPainter, QPaintEvent
 from PySide6.QtWidgets import QFrame, QListView, QMenu, QStyle, QStyledItemDelegate, QStyleOptionViewItem
 
 from cuzk_engine.client import JobInfo, JobState
@@ -189,6 +189,13 @@ class JobsList(QListView):
             area = self.viewport().rect().adjusted(8, 4, -8, 0)
             none = self.none
             painter.drawText(area, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop, none)
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        """Qt makes the first row the current one; but who only comes by has chosen nothing."""
+        had = self._selected
+        super().focusInEvent(event)
+        if not had and self._selected:
+            self.setCurrentIndex(QModelIndex())
 
     @property
     def selected(self) -> str:

@@ -99,7 +99,7 @@ def test_accepted_jobs_survive_a_killed_daemon(home: Path, witnesses: Witnesses)
 
 
 def test_a_stream_that_comes_again_after_a_crash(home: Path, witnesses: Witnesses) -> None:
-    """It is compared with what the spool still has; once that has gone, it counts as the same."""
+    """It is compared with what the spool still has; once that has gone, only its size is known."""
     data, daemon = witnesses().read_bytes(), Daemon(home)
     name = {"key_path": witnesses.key, "request_id": "sector-7"}
     try:
@@ -119,7 +119,9 @@ def test_a_stream_that_comes_again_after_a_crash(home: Path, witnesses: Witnesse
         daemon.kill()
         daemon.start()
         with daemon.client() as client:
-            assert client.submit_stream(data[:-1], **name).id == job.id
+            assert client.submit_stream(data[:-1] + b"\1", **name).id == job.id
+            with pytest.raises(CuzkError, match=f"that of job {job.id}, which has another witness that was streamed"):
+                client.submit_stream(data[:-1], **name)
         daemon.stop()
     finally:
         daemon.close()

@@ -14,6 +14,7 @@ from cuzk_engine.client.convert import job_to_wire
 from cuzk_engine.daemon.jobs import JobManager
 from cuzk_engine.daemon.records import Failure, Fault, JobRecord, Partition
 from cuzk_engine.daemon.refusal import RefusedError
+from cuzk_engine.daemon.repetition import Repetition
 from cuzk_engine.daemon.scheduler import Policy
 from cuzk_engine.daemon.services import JobsService
 from cuzk_engine.daemon.store import Store
@@ -257,7 +258,7 @@ def test_an_error_can_be_sent_whatever_it_names(tmp_path: Path) -> None:
 def test_a_watcher_that_is_busy_misses_no_change(tmp_path: Path) -> None:
     async def check(manager: JobManager, store: FullStore, device: Device) -> None:
         job = manager.accept(JobRecord("a"))
-        supervisor = SimpleNamespace(jobs=manager)
+        supervisor = SimpleNamespace(jobs=manager, repetition=Repetition())
         watching = JobsService(supervisor).Watch(JobRequest(id="a"), None)  # type: ignore[arg-type]
         assert (await anext(watching)).phase == ""
         manager.dispatcher.progress("cpu", ("a", 0), "msm", 0.5)  # while the first answer is being sent

@@ -142,6 +142,30 @@ def test_a_store_of_version_1_is_taken_over(tmp_path: Path) -> None:
         store.close()
 
 
+def test_a_store_of_version_2_is_taken_over(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.sqlite"
+    store = Store(path)
+    job = JobRecord("a", state=JobState.COMPLETED, parts=[Partition(0), Partition(1)])
+    store.insert(job)
+    store.close()
+    with sqlite3.connect(path) as database:
+        database.executescript(
+            """
+            DROP TABLE results;
+            ALTER TABLE partitions ADD COLUMN proof_json TEXT NOT NULL DEFAULT '';
+            ALTER TABLE partitions ADD COLUMN public_json TEXT NOT NULL DEFAULT '';
+            UPDATE partitions SET proof_json = 'proof', public_json = 'public' WHERE number = 1;
+            PRAGMA user_version = 2;
+            """
+        )
+    database.close()
+    for _ in range(2):
+        store = Store(path)
+        assert store.proofs(job) == {1: ("proof", "public")}
+        assert [part.number for part in store.partitions(job)] == [0, 1]
+        store.close()
+
+
 def test_old_and_surplus_jobs_are_dropped_and_remembered_as_expired(store: Store) -> None:
     for number in range(10):
         store.insert(ended(f"j{number}", at=number))

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from cuzk_engine.errors import CuzkError
-from cuzk_engine.formats.atomic import PendingFile, write_all_atomically, write_atomically
+from cuzk_engine.formats.atomic import PendingFile, prepared, write_atomically
 
 
 def expect_failure(path, message, data=b"new", **options):
@@ -255,7 +255,18 @@ def test_standard_output(capfdbinary):
 def test_several_files(tmp_path):
     first, second = tmp_path / "proof.json", tmp_path / "public.json"
     first.write_text("old")
-    write_all_atomically({first: "proof", second: b"public"})
+    held = []
+
+    def data():
+        for path, text in ((first, "proof"), (second, b"public")):
+            held.append(sum(file.stat().st_size for file in tmp_path.glob("*.tmp")))
+            yield path, text
+
+    with prepared(data()) as pending:
+        assert (first.read_text(), second.exists()) == ("old", False)
+        assert held == [0, 5]  # what came before is on the disk when the next is asked for
+        for file in pending:
+            file.commit()
     assert (first.read_text(), second.read_text()) == ("proof", "public")
     assert sorted(os.listdir(tmp_path)) == ["proof.json", "public.json"]
 
@@ -263,7 +274,8 @@ def test_several_files(tmp_path):
 def test_several_files_or_none(tmp_path):
     first = tmp_path / "proof.json"
     first.write_text("old")
-    with pytest.raises(CuzkError, match="absent"):
-        write_all_atomically({first: "proof", tmp_path / "absent" / "public.json": "public"})
+    files = ((first, "proof"), (tmp_path / "absent" / "public.json", "public"))
+    with pytest.raises(CuzkError, match="absent"), prepared(files) as pending:
+        pending[0].commit()
     assert first.read_text() == "old"
     assert os.listdir(tmp_path) == ["proof.json"]

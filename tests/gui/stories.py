@@ -324,7 +324,7 @@ class FakeRecording:
                 at + step,
                 at + step + self._offset,
                 events,
-                self.jobs if last else [],
+                [j for j in self.jobs if last or at <= j.finished_unix_ns - self._offset < at + step],
                 self._identity if first else None,
                 list(self.info.settings) if first else None,
                 ledger() if first else None,

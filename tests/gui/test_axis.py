@@ -3,19 +3,18 @@
 import itertools
 
 import pytest
-from PySide6.QtCore import QPoint, QPointF, Qt
-from PySide6.QtGui import QFontMetricsF, QImage, QWheelEvent
+from PySide6.QtCore import QPoint, QPointF, QRectF, Qt
+from PySide6.QtGui import QImage, QWheelEvent
 from pytestqt.qtbot import QtBot
 
-from cuzk_engine.events import EventBatch, Incident, Mark
-from cuzk_gui.charts.chart import mark_texts
+from cuzk_engine.events import Allocation, EventBatch, Incident, Mark
 from cuzk_gui.charts.plot import Plot
 from cuzk_gui.charts.scene import Scene
 from cuzk_gui.charts.stack import ChartStack
 from cuzk_gui.charts.table import RowsModel, TableDialog
-from cuzk_gui.theme import ui_font
 from tests.gui import fakes, prover
 from tests.gui.drawing import colour_at, feed, picture, start
+from tests.gui.fakes import MIB
 
 SECOND = 1_000_000_000
 
@@ -43,14 +42,66 @@ class TestAxis:
         chart = stack.memory
         image = picture(stack, chart)
         area, corner = chart.area(), chart.plot.inside().topLeft()
-        texts = mark_texts(chart._marks_in(area), area, QFontMetricsF(ui_font(11)))
+        texts = chart.marks_at
         assert [text[-3:] for _, text in texts] == ["5.0", "5.1", "5.3"]
         for one, other in itertools.combinations([rect for rect, _ in texts], 2):
             assert not one.intersects(other)
-        x = round(corner.x() + area.x_of(events.incidents[0].time_ns))
-        for rect, _ in texts:
+        line = area.x_of(events.incidents[0].time_ns)
+        x = round(corner.x() + line)
+        crossed = [rect for rect, _ in texts if rect.left() < line < rect.right()]
+        assert len(crossed) == 2  # those that begin before it
+        for rect in crossed:
             inside = range(round(corner.y() + rect.top()) + 2, round(corner.y() + rect.bottom()) - 2)
             assert scene.colours.bad not in [colour_at(image, x, y) for y in inside]
+
+    def test_marks_close_to_each_other_have_places_above_the_bars(self, scene: Scene, stack: ChartStack) -> None:
+        start(scene)
+        stack.resize(1200, 1000)
+        events = EventBatch.empty()
+        events.allocations += [
+            Allocation(6 * SECOND, "cpu", 28 * MIB, "msm"),
+            Allocation(7 * SECOND, "cpu", -28 * MIB, "msm"),
+        ]
+        moments = (2.0, 2.1, 2.2, 3.2, 5.0, 5.2, 5.3, 5.5, 9.9)
+        events.marks += [Mark(round(s * SECOND), "setting", f"memory budget → {s} MiB") for s in moments]
+        feed(scene, fakes.update(10 * SECOND, events))
+        chart = stack.memory
+        picture(stack, chart)
+        area, tops = chart.area(), chart.tops(chart.area())
+        assert tops is not None
+        assert [text for _, text in chart.marks_at] == [mark.text for mark in events.marks]
+        over = []
+        for rect, text in chart.marks_at:
+            assert rect.top() >= 24  # the capacity is said there
+            assert 0 <= rect.left() < rect.right() <= area.width
+            if rect.bottom() >= tops[int(rect.left()) : int(rect.right()) + 1].min():
+                over.append(text)
+        assert over == []
+        line = area.x_of(events.marks[0].time_ns)
+        assert chart.marks_at[0][0].left() == pytest.approx(line + 2, abs=1)
+        assert chart.marks_at[-1][0].right() == pytest.approx(area.x_of(events.marks[-1].time_ns) - 2, abs=1)
+
+    @pytest.mark.parametrize("moments", [(0.4, 1.0, 1.6), (0.4, 9.0), (0.4, 1.0, 9.0, 9.9)])
+    def test_nothing_runs_through_what_is_said_of_the_capacity(
+        self, scene: Scene, stack: ChartStack, moments: tuple[float, ...]
+    ) -> None:
+        start(scene)
+        events = EventBatch.empty()
+        for moment in moments:
+            events.incidents.append(Incident(round(moment * SECOND), "cpu", "worker-died", "", "signal 9"))
+        for moment in (0.6, 5.0, 9.5):
+            events.marks.append(Mark(round(moment * SECOND), "setting", "pre-staging → locked"))
+        feed(scene, fakes.update(10 * SECOND, events))
+        chart = stack.memory
+        image = picture(stack, chart)
+        area, corner = chart.area(), chart.plot.inside().topLeft()
+        (said,) = chart.words_at
+        for incident in events.incidents:
+            x = area.x_of(incident.time_ns)
+            assert not said.intersects(QRectF(x, 0, 13, area.height))
+        row = [round(corner.y() + said.top()) + n for n in range(3, round(said.height()) - 2)]
+        across = range(round(corner.x() + said.left()) + 1, round(corner.x() + said.right()) - 1)
+        assert scene.colours.accent not in {colour_at(image, x, y) for x in across for y in row}
 
     def test_plots_share_their_edges(self, scene: Scene, stack: ChartStack) -> None:
         start(scene)

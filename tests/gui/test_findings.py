@@ -17,7 +17,8 @@ from cuzk_gui.models.findings import FindingList, RemedyState, gain_text, remedy
 from cuzk_gui.models.frozen import frozen_session
 from cuzk_gui.models.session import Session
 from cuzk_gui.theme import Theme, ui_font
-from cuzk_gui.widgets.findings_panel import Card, FindingsPanel
+from cuzk_gui.widgets.controls import label
+from cuzk_gui.widgets.findings_panel import Card, FindingsPanel, SideColumn
 from cuzk_gui.widgets.incident_dialog import HeldBar, IncidentDialog
 from cuzk_gui.window import MainWindow
 from tests.gui import fakes, stories
@@ -184,6 +185,23 @@ class TestPanel:
         window = open_window(FakeEngine(ProcessState.READY))
         qtbot.waitUntil(lambda: bool(window.devices.rows) and window.devices.whole, timeout=WAIT_MS)
         qtbot.waitUntil(lambda: "Nothing to improve" in window.live.findings._empty.text(), timeout=WAIT_MS)
+
+    @pytest.mark.parametrize("width", [200, 230, 310])
+    def test_that_nothing_was_found_is_seen_whole(self, theme: Theme, qtbot: QtBot, width: int) -> None:
+        session = Session()
+        session.recorded = True
+        panel = FindingsPanel(theme)
+        column = SideColumn(panel, label("", "faint"))
+        qtbot.addWidget(column)
+        column.resize(width, 700)
+        column.show()
+        for reading in (True, False):
+            session.reading = reading
+            panel.show_session(session, GPU)
+            column.fit()
+            said = panel._empty
+            qtbot.waitUntil(lambda said=said: said.height() >= said.heightForWidth(said.width()), timeout=WAIT_MS)
+            assert said.geometry().bottom() < panel.height() < 100
 
 
 class TestIncidentWords:
@@ -393,6 +411,22 @@ class TestIncidentDialog:
         assert "kept no picture" in self._texts(dialog)
         assert dialog.windowTitle() == "Worker died, incident 2"
         assert window.live.show_incident(77) is None
+        dialog.resize(1100, 800)
+        qtbot.waitUntil(lambda: dialog.chart is not None and dialog.chart.width() > 1000, timeout=WAIT_MS)
+        said = next(x for x in dialog.findChildren(QLabel) if "kept no picture" in x.text())
+        assert dialog.headline.height() <= dialog.headline.heightForWidth(dialog.headline.width())
+        assert said.height() <= said.sizeHint().height()
+        assert dialog.chart is not None
+        assert dialog.chart.height() > 600  # all the rest
+
+    def test_without_a_picture_and_without_a_chart(self, theme: Theme, qtbot: QtBot) -> None:
+        session = Session()
+        session.incidents.extend([Incident(1, GPU, "worker-died", "", "signal 9")])
+        dialog = IncidentDialog(theme, session, session.incidents.records[0])
+        qtbot.addWidget(dialog)
+        dialog.show()
+        assert dialog.chart is None
+        assert dialog.headline.height() <= dialog.headline.heightForWidth(dialog.headline.width())
 
     def test_the_flag_on_the_axis_opens_it(self, window: MainWindow, qtbot: QtBot) -> None:
         window.scene.view.show(0.0, 41.5)

@@ -94,6 +94,30 @@ class TestModel:
         feed(scene, fakes.update(100 * SECOND, events(gap(90 * SECOND, 98 * SECOND))))
         assert last_minute(scene.session, scene.session.devices["cpu"]) == (38 * SECOND, 98 * SECOND)
 
+    def test_a_gap_that_is_told_in_steps_is_one(self, scene: Scene) -> None:
+        begin(scene)
+        none = "s without a kernel: no job ran or waited"
+        steps = [
+            gap(2 * SECOND, 7 * SECOND, Cause.QUEUE_EMPTY, "5.00 s without a kernel: no job waited, worker 0 verified"),
+            gap(7 * SECOND, 12 * SECOND, Cause.QUEUE_EMPTY, f"5.00 {none}"),
+            gap(12 * SECOND, 15 * SECOND, Cause.QUEUE_EMPTY, f"3.00 {none}"),
+            gap(15 * SECOND, 16 * SECOND, Cause.HOST_STARVED),
+        ]
+        for one in steps[:2]:
+            feed(scene, fakes.update(one.end_ns, events(one)))
+        feed(scene, fakes.update(16 * SECOND, events(*steps[2:])))
+        gaps = scene.session.devices["cpu"].gaps
+        assert gaps.rows["start"].tolist() == [2 * SECOND, 15 * SECOND]
+        assert gaps.rows["end"].tolist() == [15 * SECOND, 16 * SECOND]
+        assert gaps.evidence(0) == "no job waited, worker 0 verified; no job ran or waited"
+        assert gaps.evidence(1) == "copied at 6.6 GB/s"
+        assert gaps.window(3 * SECOND, 4 * SECOND) == slice(0, 1)
+        rows = idle_by_cause(gaps, 0, 20 * SECOND)
+        assert [(row.cause, row.ns, row.gaps) for row in rows] == [
+            (Cause.QUEUE_EMPTY, 13 * SECOND, 1),
+            (Cause.HOST_STARVED, SECOND, 1),
+        ]
+
     @given(
         st.lists(
             st.tuples(st.integers(0, 200), st.integers(1, 50), st.sampled_from(CAUSES)), min_size=1, max_size=40
@@ -175,6 +199,28 @@ class TestChart:
         over_kernel = stack.lanes.describe(QPointF(0.1 * inside.width(), point.y()), area)
         assert over_kernel is not None
         assert "NTT" in over_kernel
+
+    def test_steps_of_a_gap_are_drawn_and_told_as_one(self, scene: Scene, stack: ChartStack) -> None:
+        none = "s without a kernel: no job ran or waited"
+        steps = [gap(2 * SECOND, 4 * SECOND, Cause.QUEUE_EMPTY, f"2.00 {none}")]
+        steps.append(gap(4 * SECOND, 6 * SECOND, Cause.QUEUE_EMPTY, f"2.00 {none}"))
+        self._fed(scene, *steps)
+        stack.frame(True)
+        point = QPointF(0.3 * stack.lanes.area().width, self._lane(stack, "compute") - stack.lanes.plot.inside().top())
+        told = stack.lanes.describe(point, stack.lanes.area()) or ""
+        assert "4.00 s" in told
+        assert "2.00 s" not in told
+        assert "no job ran or waited" in told
+        assert [row[1] for row in stack.lanes.gap_rows(100)] == [4000.0]
+        image = picture(stack, stack.lanes)  # one text, in the middle of both
+        y = round(self._lane(stack, "compute"))
+        plain = scene.colours.gaps[Blame.NOBODY]
+
+        def written(second: float) -> bool:
+            near = range(round(self._x(stack, second)) - 20, round(self._x(stack, second)) + 20)
+            return any(colour_at(image, x, y + d) != plain for x in near for d in (-3, 0, 3))
+
+        assert [written(second) for second in (3.0, 4.0, 5.0)] == [False, True, False]
 
     def test_a_click_singles_a_cause_out(self, scene: Scene, stack: ChartStack, qtbot: QtBot) -> None:
         self._fed(scene, gap(2 * SECOND, 4 * SECOND), gap(4 * SECOND, 6 * SECOND, Cause.RESULT_SYNC))

@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
-from PySide6.QtGui import QDropEvent
+from PySide6.QtCore import QEvent, QMimeData, QPointF, Qt, QUrl
+from PySide6.QtGui import QDropEvent, QFocusEvent
+from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from cuzk_engine.client import CuzkError, TelemetryUpdate
@@ -42,7 +43,9 @@ def test_what_is_no_recording_is_said_before_a_window_opens(
 ) -> None:
     monkeypatch.setattr("cuzk_gui.main._window", lambda arguments: pytest.fail("a window was opened"))
     (other := tmp_path / "notes.cuzk").write_text("no recording")
-    for path, words in ((tmp_path / "nope.cuzkrec", "no such file"), (other, "recording")):
+    write(whole := tmp_path / "whole.cuzkrec", 2)
+    (cut := tmp_path / "cut.cuzkrec").write_bytes(whole.read_bytes()[:20_000])
+    for path, words in ((tmp_path / "nope.cuzkrec", "no such file"), (other, "recording"), (cut, "is damaged")):
         assert main([str(path)]) == 1
         error = capsys.readouterr().err
         assert error.startswith(f"cuzk: error: {path}: ")
@@ -129,6 +132,54 @@ class TestShown:
         clock = window.session.jobs.clock()
         assert clock == window.session.latest_ns + window.session.wall_offset_ns
         assert clock < 1_800_000_000 * SECOND
+
+
+class TestSelection:
+    @pytest.mark.parametrize("read_first", [2, 3, 15])
+    def test_the_newest_job_however_much_was_read_by_the_first_frame(
+        self, window: MainWindow, qtbot: QtBot, read_first: int
+    ) -> None:
+        recording, steps = FakeRecording(), Steps(read_first)
+        recording._wait = steps  # type: ignore[assignment]
+        self._open(window, recording, qtbot)
+        QApplication.sendEvent(window.shown.jobs, QFocusEvent(QEvent.Type.FocusIn, Qt.FocusReason.TabFocusReason))
+        assert window.shown.jobs.selected == ""
+        steps.all.set()
+        qtbot.waitUntil(lambda: window.recording is not None and window.recording.feed.done, timeout=WAIT_MS)
+        window.shown.show_slow()
+        newest = max(recording.jobs, key=lambda job: job.submitted_unix_ns)
+        assert window.shown.jobs.selected == newest.id
+        assert window.shown.detail.job_id == newest.id
+
+    def test_what_the_user_chose_meanwhile_stays(self, window: MainWindow, qtbot: QtBot) -> None:
+        recording, steps = FakeRecording(), Steps(3)
+        recording._wait = steps  # type: ignore[assignment]
+        self._open(window, recording, qtbot)
+        shown = window.shown
+        chosen = shown.session.jobs.order[-1]
+        shown.jobs.select(chosen)
+        steps.all.set()
+        qtbot.waitUntil(lambda: window.recording is not None and window.recording.feed.done, timeout=WAIT_MS)
+        shown.show_slow()
+        assert shown.jobs.selected == chosen
+
+    def _open(self, window: MainWindow, recording: FakeRecording, qtbot: QtBot) -> None:
+        window.recordings.opener = lambda path: recording
+        window.recordings.open("/runs/h200.cuzk")
+        qtbot.waitUntil(lambda: window.session.recorded and len(window.session.jobs) > 0, timeout=WAIT_MS)
+        window.shown.show_slow()
+
+
+class Steps:
+    """Lets so many messages of a recording be read, and the others once ``all`` is set."""
+
+    def __init__(self, first: int) -> None:
+        self.all = threading.Event()
+        self._left = first
+
+    def wait(self, timeout: float) -> bool:
+        self._left -= 1
+        return self._left >= 0 or self.all.wait(timeout)
 
 
 class TestOpening:

@@ -1,5 +1,7 @@
 """The two stories of `tools/stories.py` with small circuits: a real engine, the real window."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,3 +46,19 @@ def test_a_step_that_does_not_happen_ends_the_story(circuit: Circuit, theme: The
         pytest.raises(StoryError, match="no allocation failed"),
     ):
         stories.memory_story(stage, partitions=4)
+
+
+@pytest.mark.parametrize("command", [["window_pictures.py"], ["stories.py", "idle", "--pictures"]])
+def test_a_folder_that_cannot_be_is_said_before_anything_runs(tmp_path: Path, command: list[str]) -> None:
+    (file := tmp_path / "notes").write_text("no folder")
+    tool = Path(stories.__file__).with_name(command[0])
+    ran = subprocess.run(
+        [sys.executable, tool, *command[1:], file / "pictures"], capture_output=True, text=True, timeout=120
+    )
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr == f"cuzk: error: {file / 'pictures'}: no folder for pictures: not a directory\n"
+
+
+def test_a_missing_folder_for_pictures_is_made(tmp_path: Path) -> None:
+    stories.make_folder(tmp_path / "guide" / "pictures")
+    assert (tmp_path / "guide" / "pictures").is_dir()

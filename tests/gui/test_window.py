@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QScrollArea
 from pytestqt.qtbot import QtBot
 
-from cuzk_engine.client import DaemonError, JobState, ProcessState, SettingChange
+from cuzk_engine.client import DaemonError, JobState, PhaseTime, ProcessState, SettingChange
 from cuzk_engine.events import EventBatch, Incident, LogLine, Sample, Span
 from cuzk_gui.models.process import APPEARANCES, Action
 from cuzk_gui.preferences import Preferences
@@ -296,6 +297,31 @@ def test_times_of_phases_are_whole_in_the_narrowest_column(open_window: OpenWind
         return wide and all(took.mapToGlobal(took.rect().bottomRight()).x() <= right for took in labels)
 
     qtbot.waitUntil(whole, timeout=WAIT_MS)
+
+
+def test_names_of_settings_and_phases_are_whole_in_the_narrowest_columns_beside_scroll_bars(
+    open_window: OpenWindow, qtbot: QtBot
+) -> None:
+    engine = FakeEngine(ProcessState.READY)
+    window = open_window(engine)
+    live = window.live
+    qtbot.waitUntil(lambda: window.controller.engine.appearance.prove, timeout=WAIT_MS)
+    window.resize(SMALLEST)
+    phases = [PhaseTime(name, 9_690_000) for name in ("load_key", "memory", "lock", "msm", "ntt")]
+    engine.set_job(fakes.job("long", state=JobState.FAILED, error="the key does not fit. " * 40, phases=tuple(phases)))
+    qtbot.waitUntil(lambda: window.detail.job_id == "long", timeout=WAIT_MS)
+    live.columns.setSizes([10, 5000, 10])
+    bars = [
+        found.verticalScrollBar() for part in (live._panel, window.detail) for found in part.findChildren(QScrollArea)
+    ]
+    qtbot.waitUntil(lambda: all(bar.isVisible() for bar in bars), timeout=WAIT_MS)
+    assert live.side.width() == live.side.minimumWidth()
+    names = [name for name, _, _ in window.detail._phase_rows.values()]
+    assert "wait for memory" in [name.whole() for name in names]
+    qtbot.waitUntil(lambda: [name.text() for name in names] == [name.whole() for name in names], timeout=WAIT_MS)
+    for row in window.devices.rows.values():
+        title = row._title
+        assert title.width() >= title.fontMetrics().horizontalAdvance(title.text()), row.key
 
 
 def test_nothing_is_cut_off_in_the_smallest_window(open_window: OpenWindow, qtbot: QtBot) -> None:

@@ -260,6 +260,41 @@ def test_a_file_that_is_no_recording(cuzk: Cuzk, tmp_path: Path) -> None:  # noq
     assert not (tmp_path / "out").exists()
 
 
+def cut(recording: Path, nbytes: int) -> Path:
+    path = recording.with_name(f"cut{nbytes}.cuzkrec")
+    path.write_bytes(recording.read_bytes()[:nbytes])
+    return path
+
+
+def test_a_file_that_was_cut_is_told_as_incomplete(cuzk: Cuzk, tmp_path: Path) -> None:  # noqa: F811
+    whole = changing(tmp_path / "c.cuzkrec")
+    assert "nothing lost\n" in cuzk("diagnose", whole).out
+    assert "incomplete" not in cuzk("info", whole).out
+    path = cut(whole, whole.stat().st_size - 10_000)
+    text = cuzk("diagnose", path)
+    assert text.code == 0
+    assert "nothing lost" not in text.out
+    assert ", incomplete\n" in text.out
+    damage = json.loads(cuzk("info", path, "--json").out)["damage"]
+    assert damage
+    assert any(line.split(maxsplit=1) == ["incomplete", damage] for line in cuzk("info", path).out.splitlines())
+    assert f"  incomplete: {damage}\n" in text.out
+    assert f"incomplete: {path}: {damage}\n" in cuzk("export", path, "--perfetto", tmp_path / "t.json").out
+
+
+@pytest.mark.parametrize("nbytes", [20_000, 40_000])
+def test_a_file_that_was_cut_to_nothing_is_refused(cuzk: Cuzk, tmp_path: Path, nbytes: int) -> None:  # noqa: F811
+    path = cut(changing(tmp_path / "c.cuzkrec"), nbytes)
+    out = tmp_path / "t.json"
+    for arguments in (("info", path), ("diagnose", path), ("export", path, "--perfetto", out)):
+        result = cuzk(*arguments)
+        assert (result.code, result.out) == (1, "")
+        assert result.error.startswith(f"{path}: is damaged: nothing in it can be read (")
+        assert f"it was cut, {nbytes:,} bytes of " in result.error
+        assert "\n" not in result.error
+    assert not out.exists()
+
+
 def test_export(cuzk: Cuzk, recorded: Path, tmp_path: Path) -> None:  # noqa: F811
     out = tmp_path / "trace.json"
     result = cuzk("export", recorded, "--perfetto", out)

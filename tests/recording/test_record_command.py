@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import tempfile
@@ -81,6 +82,54 @@ def test_recording_until_interrupted(daemon: Daemon, tmp_path: Path) -> None:
     assert kinds == {Kind.EVALUATE, Kind.LOCK_HELD}
     assert [j.state for u in updates for j in u.jobs if j.id == job.id][-1] == "completed"
     assert any(mark.kind == "recording" for update in updates for mark in update.events.marks)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_recorder_that_is_ended_says_what_it_recorded(daemon: Daemon, tmp_path: Path, number: signal.Signals) -> None:
+    path = tmp_path / "r.cuzkrec"
+    process = record(daemon, path)
+    has_begun(path)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (128 + number, "")
+    assert out.startswith(f"{path}: ")
+    assert out.count("\n") == 1
+    assert {item.name for item in tmp_path.iterdir() if item.name.startswith("r.")} == {"r.cuzkrec"}
+    with Recording.open(path) as recording:
+        list(recording.updates())
+        assert recording.damage is None
+        assert f" {recording.info.events:,} events of " in out
+
+
+def test_a_recorder_whose_terminal_goes_leaves_one_file(daemon: Daemon, tmp_path: Path) -> None:
+    """As when a connection is lost: everything on it is told, more than once, and nobody reads what is said."""
+    path = tmp_path / "r.cuzkrec"
+    ours, its = os.openpty()
+    arguments = command("record", path, "--daemon", daemon.address)
+    process = subprocess.Popen(arguments, stdin=its, stdout=its, stderr=its, cwd=ROOT, start_new_session=True)
+    os.close(its)
+    has_begun(path)
+    os.close(ours)
+    for _ in range(3):
+        process.send_signal(signal.SIGHUP)
+    assert process.wait(30) == 128 + signal.SIGHUP
+    assert [item.name for item in tmp_path.iterdir()] == ["r.cuzkrec"]
+
+
+def test_under_nohup_the_recorder_goes_on(daemon: Daemon, tmp_path: Path) -> None:
+    path = tmp_path / "r.cuzkrec"
+    arguments = ["nohup", *command("record", path, "--daemon", daemon.address)]
+    process = subprocess.Popen(
+        arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    has_begun(path)
+    process.send_signal(signal.SIGHUP)
+    before = len(updates_of(path))
+    wait_for(lambda: len(updates_of(path)) > before, 30)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert out.startswith(f"{path}: ")
 
 
 def test_recording_for_some_seconds(daemon: Daemon, tmp_path: Path) -> None:

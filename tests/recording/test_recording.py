@@ -48,6 +48,15 @@ def read(path: Path) -> list[TelemetryUpdate]:
     return found
 
 
+def noisy(count: int) -> Iterable[pb.TelemetryBatch]:
+    """Batches that stay large in the file."""
+    yield head(5 * S)
+    for i in range(count):
+        message = batch(5 * S + (i + 1) * 50 * MS, 40)
+        message.logs.add(time_ns=message.time_ns, message=os.urandom(1000).hex())
+        yield message
+
+
 def together(found: Iterable[EventBatch]) -> EventBatch:
     whole = EventBatch.empty()
     for events in found:
@@ -107,8 +116,13 @@ def test_a_stream_that_said_hello_only(tmp_path: Path) -> None:
     first, second = read(path)
     assert first.identity is not None
     assert [mark.text for mark in second.events.marks] == ["recording began"]
-    write(tmp_path / "nothing.cuzkrec", [])
-    assert read(tmp_path / "nothing.cuzkrec") == []
+
+
+def test_a_recording_of_nothing_leaves_no_file(tmp_path: Path) -> None:
+    writer = write(tmp_path / "nothing.cuzkrec", [])
+    assert writer.is_empty
+    assert writer.remains == "nothing was recorded, and no file is left"
+    assert list(tmp_path.iterdir()) == []
 
 
 @given(st.lists(batches, min_size=1, max_size=4))
@@ -194,14 +208,7 @@ def test_the_limit_drops_the_oldest_chunks_and_keeps_their_levels(tmp_path: Path
     path = tmp_path / "r.cuzkrec"
     limit = 1 << 20
 
-    def noisy() -> Iterable[pb.TelemetryBatch]:
-        yield head(5 * S)
-        for i in range(1200):
-            message = batch(5 * S + (i + 1) * 50 * MS, 40)
-            message.logs.add(time_ns=message.time_ns, message=os.urandom(1000).hex())
-            yield message
-
-    writer = write(path, noisy(), limit)
+    writer = write(path, noisy(1200), limit)
     assert path.stat().st_size <= limit
     assert path.stat().st_size > limit // 2
     assert writer.dropped_chunks > 0
@@ -243,12 +250,46 @@ def test_a_recorder_that_was_killed_leaves_what_it_had(tmp_path: Path) -> None:
     child.stdin.close()
     child.stdout.close()
     alone = tmp_path / "alone.cuzkrec"
-    shutil.copy(path, alone)  # without its journal it has what was in the file itself
-    with Recording.open(alone) as recording:
-        list(recording.updates())
-        assert recording.damage is None
+    shutil.copy(path, alone)
+    with pytest.raises(FormatError) as caught:
+        Recording.open(alone)
+    text = f"the recorder did not end it, and {alone}-wal, where its end may be, is missing"
+    assert str(caught.value) == f"{alone}: is damaged: nothing in it can be read ({text})"
     updates = read(path)
     assert updates[-1].time_ns >= 22 * S
+
+
+def test_a_file_that_was_cut_to_nothing_is_refused(recorded: Path, tmp_path: Path) -> None:
+    path, whole = tmp_path / "cut.cuzkrec", recorded.read_bytes()
+    path.write_bytes(whole[:20_000])
+    with pytest.raises(FormatError) as caught:
+        Recording.open(path)
+    assert str(caught.value).startswith(f"{path}: is damaged: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_what_was_cut_off_is_no_idle_time(tmp_path: Path) -> None:
+    whole, path = tmp_path / "r.cuzkrec", tmp_path / "cut.cuzkrec"
+    write(whole, noisy(400))
+    content = whole.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    with Recording.open(path) as recording, Recording.open(whole) as other:
+        last = list(recording.updates())[-1]
+        assert recording.info.end_ns == last.time_ns < other.info.end_ns
+        assert 0 < recording.info.events < other.info.events
+        contents = Contents.load(recording)
+    assert contents.damage is not None
+    assert contents.end_ns == last.time_ns
+    assert contents.summary("cpu").busy_share > 0.7
+
+
+def test_what_cannot_be_read_is_no_idle_time(recorded: Path) -> None:
+    with sqlite3.connect(recorded) as database:
+        database.execute("UPDATE chunks SET data = ? WHERE number = 4", (b"junk",))
+    with Recording.open(recorded) as recording:
+        contents = Contents.load(recording)
+        assert contents.end_ns < 15 * S < recording.info.end_ns
+    assert contents.summary("cpu").busy_share > 0.7
 
 
 def test_a_file_that_was_cut_short_opens_up_to_its_last_whole_chunk(recorded: Path, tmp_path: Path) -> None:

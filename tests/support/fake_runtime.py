@@ -96,7 +96,10 @@ class FakeRuntime:
         told = {"partition": order.partition, "partitions": order.partitions, "reduced": order.reduced}
         where = {"device": self._device, "pid": os.getpid(), "threads": self._threads}
         proof = json.dumps({**dict(order.settings), **told, **where, "witness": order.witness_path})
-        return Outcome(proof, order.worker.to_bytes(32, "little"), [("evaluate", 2_000_000), ("msm", end - start)])
+        public = order.worker.to_bytes(32, "little")
+        if "signals" in todo:  # so many of the largest there are
+            public = (bytes([order.partition + 1]) * 31 + b"\x20") * todo["signals"]
+        return Outcome(proof, public, [("evaluate", 2_000_000), ("msm", end - start)])
 
     def load_key(self, path: str, settings: Mapping[str, str]) -> bool:
         known = path in self._keys
