@@ -17,8 +17,6 @@ import threading
 from array import array
 from collections.abc import Sequence
 from ctypes import c_char_p, c_int, c_uint32, c_uint64, c_void_p
-from itertools import chain
-from operator import methodcaller
 from pathlib import Path
 from typing import Final
 
@@ -151,8 +149,10 @@ class NativeLibrary(CsrFunctions, ProofFunctions, ReplayFunctions, SetupFunction
     ) -> list[bytes]:
         """Of affine points times scalars below r, at least one each; a factor of 1 costs an addition alone."""
         size = curve.g2_bytes if group is Group.G2 else curve.g1_bytes
-        each, factors = zip(*chain.from_iterable(sums), strict=True)
-        count, n, points, scalars = len(sums), len(each), b"".join(each), b"".join(map(_scalar_bytes, factors))
+        terms = [term for terms in sums for term in terms]
+        count, n = len(sums), len(terms)
+        points = b"".join([point for point, _ in terms])
+        scalars = b"".join([scalar.to_bytes(32, "little") for _, scalar in terms])
         if len(points) != size * n:
             raise ValueError(f"{len(points)} bytes for {n} points of {size}")
         counts, out = array("I", map(len, sums)), array("B", bytes(size * (count + 2)))  # and the scratch
@@ -317,7 +317,6 @@ class NativeLibrary(CsrFunctions, ProofFunctions, ReplayFunctions, SetupFunction
         self._run("pairing", curve.id, _pointer(p), _pointer(q), _pointer(out), _call(call))
 
 
-_scalar_bytes: Final = methodcaller("to_bytes", 32, "little")
 _P = c_void_p
 _ENTER: Final = ctypes.cast(ctypes.pythonapi.PyGILState_Ensure, _P)
 _LEAVE: Final = ctypes.cast(ctypes.pythonapi.PyGILState_Release, _P)
