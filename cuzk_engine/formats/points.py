@@ -30,11 +30,15 @@ def encode_g2(curve: Curve, point: G2Point) -> bytes:
     return b"".join(_encode(curve, value) for coordinate in point for value in coordinate)
 
 
+def integers(data: bytes, size: int) -> list[int]:
+    """Little-endian numbers of ``size`` bytes each, one after another."""
+    return [int.from_bytes(data[start : start + size], "little") for start in range(0, len(data), size)]
+
+
 def _decode(curve: Curve, raw: bytes, count: int) -> list[int]:
     if len(raw) != count * curve.n8q:
         raise ValueError(f"{len(raw)} bytes, expected {count * curve.n8q}")
-    parts = (raw[start : start + curve.n8q] for start in range(0, len(raw), curve.n8q))
-    return [int.from_bytes(part, "little") * curve.fq_montgomery_inverse % curve.q for part in parts]
+    return [value * curve.fq_montgomery_inverse % curve.q for value in integers(raw, curve.n8q)]
 
 
 def _encode(curve: Curve, value: int) -> bytes:

@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 from cuzk_engine import native
 from cuzk_engine.curves import BLS12_381, G1_INFINITY, Curve, G1Point, G2Point
 from cuzk_engine.errors import FormatError, ProofInvalidError
-from cuzk_engine.formats.points import encode_g1, encode_g2
+from cuzk_engine.formats.points import encode_g1, encode_g2, integers
 from cuzk_engine.formats.proof import Proof, VerificationKey
 from cuzk_engine.native import Group, PointFault
 
@@ -192,9 +192,8 @@ class _ArkworksBackend:
         return self._point(self._arkworks.G2Point, (*point[0], *point[1]))
 
     def combine(self, points: Sequence[Handle], scalars: bytes) -> Handle:
-        size, scalar = len(scalars) // len(points), self._arkworks.Scalar
-        values = [int.from_bytes(scalars[at : at + size], "little") for at in range(0, len(scalars), size)]
-        return self._arkworks.G1Point.multiexp_unchecked(list(points), [scalar(value) for value in values])
+        values = [self._arkworks.Scalar(value) for value in integers(scalars, BLS12_381.n8r)]
+        return self._arkworks.G1Point.multiexp_unchecked(list(points), values)
 
     def product_is_one(self, g1: Sequence[Handle], g2: Sequence[Handle]) -> bool:
         return self._arkworks.GT.pairing_check(list(g1), list(g2))
