@@ -21,11 +21,10 @@ from cuzk_engine.daemon.jobs import JobManager
 from cuzk_engine.daemon.records import JobRecord, Kept
 from cuzk_engine.daemon.refusal import Reason, RefusedError
 from cuzk_engine.daemon.store import Store, proofs_alone, results_from
-from cuzk_engine.formats.proof import PublicSignals
+from cuzk_engine.formats.proof import VALUE_BYTES, PublicSignals
 from cuzk_engine.proto import engine_v1_pb2 as pb
 
-_SIGNAL_BYTES: Final = 32
-_SMALL_PUBLIC: Final = 1024 * _SIGNAL_BYTES  # as the device process sends them
+_SMALL_PUBLIC: Final = 1024 * VALUE_BYTES  # as the device process sends them
 _SMALL_RESULT: Final = 256 << 10  # of a whole job
 _FEW_PROOFS: Final = 64
 PAGE_BYTES: Final = 4 << 20  # where a page ends; it is longer by less than one partition
@@ -90,7 +89,7 @@ class Results:
 
 def check_deliverable(circuit: CircuitInfo) -> None:
     """Raises RefusedError for a circuit whose public signals no device process could hand over."""
-    most = MAX_BLOB // _SIGNAL_BYTES
+    most = MAX_BLOB // VALUE_BYTES
     if circuit.n_public > most:
         raise RefusedError(
             Reason.INVALID_ARGUMENT,

@@ -30,12 +30,16 @@ def encode_g2(curve: Curve, point: G2Point) -> bytes:
     return _encode(curve, (*point[0], *point[1]))
 
 
+def integers(data: bytes, size: int) -> list[int]:
+    """Little-endian numbers of ``size`` bytes each, one after another."""
+    return [int.from_bytes(data[start : start + size], "little") for start in range(0, len(data), size)]
+
+
 def _decode(curve: Curve, raw: bytes, count: int) -> list[int]:
     size, factor, q = curve.n8q, curve.fq_montgomery_inverse, curve.q
     if len(raw) != count * size:
         raise ValueError(f"{len(raw)} bytes, expected {count * size}")
-    starts = range(0, len(raw), size)
-    return [int.from_bytes(raw[start : start + size], "little") * factor % q for start in starts]
+    return [value * factor % q for value in integers(raw, size)]
 
 
 def _encode(curve: Curve, coordinates: tuple[int, ...]) -> bytes:

@@ -16,14 +16,15 @@ from typing import Any, Final, Literal, NamedTuple
 from cuzk_engine.curves import G1_INFINITY, G2_INFINITY, Curve, G1Point, G2Point
 from cuzk_engine.errors import FormatError
 from cuzk_engine.formats.json_input import Fields, field_element, load_json
-from cuzk_engine.formats.points import decode_g1, decode_g2
+from cuzk_engine.formats.points import decode_g1, decode_g2, integers
 from cuzk_engine.formats.zkey import ZKey
 
 MAX_PROOF_BYTES: Final = 64 << 10  # real ones have 1.2 KB
 # A public signal takes up to 82 bytes, its point in the verification key up to 250: room for 200,000 of them.
 MAX_PUBLIC_BYTES: Final = 16 << 20
 MAX_VERIFICATION_KEY_BYTES: Final = 64 << 20
-_VALUE_BYTES: Final = 32
+VALUE_BYTES: Final = 32
+"""Of a public signal, plain and little-endian."""
 _LITTLE: Final[repeat[Literal["little"]]] = repeat("little")
 _PROOF: Final = """{
  "pi_a": [
@@ -134,8 +135,7 @@ class PublicSignals:
     @classmethod
     def from_bytes(cls, data: bytes) -> PublicSignals:
         """Of plain values, 32 bytes each, little-endian."""
-        size = _VALUE_BYTES
-        return cls(tuple(int.from_bytes(data[at : at + size], "little") for at in range(0, len(data), size)))
+        return cls(tuple(integers(data, VALUE_BYTES)))
 
     def to_json(self) -> str:
         """As snarkjs writes it, to the byte: an empty list is [ and ] on two lines."""

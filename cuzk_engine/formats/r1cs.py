@@ -18,6 +18,7 @@ import numpy.typing as npt
 from cuzk_engine.curves import Curve
 from cuzk_engine.errors import FormatError
 from cuzk_engine.formats.container import Container, Cursor, FormatSpec
+from cuzk_engine.formats.points import integers
 from cuzk_engine.formats.source import COPY_BELOW, Bytes, SourceFile
 from cuzk_engine.formats.wtns import Limbs, Witness, first_not_below
 
@@ -166,8 +167,7 @@ def first_unsatisfied(r1cs: R1cs, witness: Witness) -> int | None:
     if len(witness) != header.n_wires:
         message = f"witness has {len(witness):,} values, the circuit of {r1cs.path} has {header.n_wires:,} wires"
         raise FormatError(witness.path, message)
-    raw = witness.raw.tobytes()
-    values = [int.from_bytes(raw[start : start + 32], "little") for start in range(0, len(raw), 32)]
+    values = integers(witness.raw.tobytes(), header.curve.n8r)
     decode = int.from_bytes
     for number, combinations in enumerate(r1cs._rows()):
         a, b, c = (sum(values[wire] * decode(value, "little") for wire, value in terms) for terms in combinations)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from cuzk_engine.curves import Curve
 from cuzk_engine.errors import FormatError
 from cuzk_engine.formats.container import Container, Cursor, FormatSpec
+from cuzk_engine.formats.points import integers
 from cuzk_engine.formats.source import COPY_BELOW, Bytes, BytesLike, SourceFile
 
 Limbs = npt.NDArray[np.uint64]
@@ -107,8 +108,7 @@ class Witness:
 
     def public_values(self, n_public: int) -> tuple[int, ...]:
         """The same as numbers."""
-        data, size = self.public_bytes(n_public), int(self.raw.shape[1])
-        return tuple(int.from_bytes(data[start : start + size], "little") for start in range(0, len(data), size))
+        return tuple(integers(self.public_bytes(n_public), self.curve.n8r))
 
 
 def check_witness(key: CircuitKey, witness: Witness) -> None:

@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol
 from cuzk_engine import native
 from cuzk_engine.curves import BLS12_381, G1_INFINITY, Curve, G1Point, G2Point
 from cuzk_engine.errors import FormatError, ProofInvalidError
-from cuzk_engine.formats.points import encode_g1, encode_g2
+from cuzk_engine.formats.points import encode_g1, encode_g2, integers
 from cuzk_engine.formats.proof import EncodedProof, Proof, VerificationKey
 from cuzk_engine.native import Group, PointFault
 from cuzk_engine.native_proof import ProofItem, ProofProblem
@@ -217,9 +217,8 @@ class _ArkworksBackend:
 
     def _combine(self, points: Sequence[Handle], scalars: bytes) -> Handle:
         """Σ scalars[i] · points[i], in G1; the scalars plain, little-endian, one after another."""
-        size, scalar = len(scalars) // len(points), self._arkworks.Scalar
-        values = [int.from_bytes(scalars[at : at + size], "little") for at in range(0, len(scalars), size)]
-        return self._arkworks.G1Point.multiexp_unchecked(list(points), [scalar(value) for value in values])
+        values = [self._arkworks.Scalar(value) for value in integers(scalars, BLS12_381.n8r)]
+        return self._arkworks.G1Point.multiexp_unchecked(list(points), values)
 
     def _point(self, kind: Any, coordinates: Sequence[int]) -> Handle:
         raw = b"".join(value.to_bytes(BLS12_381.n8q, "little") for value in coordinates)

@@ -14,6 +14,7 @@ from cuzk_engine import native
 from cuzk_engine.curves import Curve
 from cuzk_engine.errors import CuzkError
 from cuzk_engine.formats.atomic import Sink, write_atomically
+from cuzk_engine.formats.points import integers
 from cuzk_engine.formats.proof import VerificationKey
 from cuzk_engine.formats.source import BytesLike, SourceFile, reason
 from cuzk_engine.formats.zkey import ZKey
@@ -102,9 +103,7 @@ def verification_key_json(zkey: ZKey) -> str:
     exponent = _SNARKJS_EXPONENT[curve.name].to_bytes(32, "little")
     library.point_op(curve, Group.G1, PointOp.MUL, alpha, zkey.alpha1, exponent, 1)
     library.pairing(curve, alpha, zkey.beta2, out)
-    data = out.tobytes()
-    values = [int.from_bytes(data[at : at + curve.n8q], "little") for at in range(0, len(data), curve.n8q)]
-    return VerificationKey.from_zkey(zkey).to_json(values)
+    return VerificationKey.from_zkey(zkey).to_json(integers(out.tobytes(), curve.n8q))
 
 
 def _write_files(circuit: Circuit, folder: Path, seed: str | None, progress: Progress | None) -> None:
