@@ -46,22 +46,22 @@ class Curve:
         # Another process, or a deep copy, gets its own instance of the two, so that identity still compares.
         return (curve_by_name, (self.name,))
 
-    @property
+    @cached_property
     def n8q(self) -> int:
         """Bytes of an Fq element."""
         return 8 * self.limbs
 
-    @property
+    @cached_property
     def n8r(self) -> int:
         """Bytes of an Fr element."""
         return 32
 
-    @property
+    @cached_property
     def g1_bytes(self) -> int:
         """Bytes of an uncompressed affine G1 point."""
         return 2 * self.n8q
 
-    @property
+    @cached_property
     def g2_bytes(self) -> int:
         """Bytes of an uncompressed affine G2 point."""
         return 4 * self.n8q

@@ -8,7 +8,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import astuple
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -55,7 +54,7 @@ class CheckedKeys:
         if identity is None:
             return None
         entry = self._read()["files"].get(path)
-        known = isinstance(entry, list) and entry[:-1] == list(astuple(identity)) and isinstance(entry[-1], str)
+        known = isinstance(entry, list) and entry[:-1] == list(identity) and isinstance(entry[-1], str)
         return entry[-1] if known else None
 
     def is_checked(self, content: str) -> bool:
@@ -82,7 +81,7 @@ class CheckedKeys:
                 state["files"].pop(path, None)
                 newest = max(identity.mtime_ns, identity.ctime_ns)
                 if time.time_ns() - newest > _SETTLED_NS and FileIdentity.of(path) == identity:
-                    state["files"][path] = [*astuple(identity), content]
+                    state["files"][path] = [*identity, content]
             for part in ("checked", "files"):
                 for old in list(state[part])[:-_CHECKS_KEPT]:
                     del state[part][old]

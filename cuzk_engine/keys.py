@@ -152,6 +152,25 @@ class _Entry:
     forgotten: bool = False
 
 
+class KeyUse:
+    """A key in use, and the copy of it that is asked for, until the end of a block. See `KeyCache.use`."""
+
+    __slots__ = ("_cache", "_copy", "_entry")
+
+    def __init__(self, cache: KeyCache, entry: _Entry, copy: HotKey | None) -> None:
+        self._cache, self._entry, self._copy = cache, entry, copy
+
+    def __enter__(self) -> ProvingKey:
+        return self._entry.key if self._copy is None else self._copy
+
+    def __exit__(self, *exc: object) -> None:
+        try:
+            if self._copy is not None:
+                self._cache._cool(self._entry)
+        finally:
+            self._cache._let_go(self._entry)
+
+
 class KeyCache:
     """Loaded keys by path, and their hot copies. One key is loaded once, however many ask for it; any thread may call.
 
@@ -175,14 +194,14 @@ class KeyCache:
         self._tiers = tiers
         self._min_idle_ns = min_idle_ns
         self._clock = clock
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()  # quicker to take than the condition around it
+        self._changed = threading.Condition(self._lock)
         self._entries: OrderedDict[str, _Entry] = OrderedDict()  # least recently used first
         self._loading: set[str] = set()
         self._heating = threading.local()
         if tiers is not None:
             tiers.add_reclaimer(self._reclaim, self._idle)
 
-    @contextmanager
     def use(
         self,
         path: Path | str,
@@ -191,23 +210,23 @@ class KeyCache:
         circuit: Path | str | None = None,
         *,
         hot: bool = False,
-    ) -> Iterator[ProvingKey]:
-        """The key at ``path`` as the file is now, kept for the block; a replaced file is loaded anew.
+    ) -> KeyUse:
+        """The key at ``path`` as the file is now, kept until the end of the block; a replaced file is loaded anew.
 
         With ``hot`` its points are views of a page-locked copy, made now where there is none, if the host's budget
         admits it; whoever waits for such memory waits for the block to end. With ``circuit``, its constraint system,
         it is a bellperson key (params), else a zkey. Raises FormatError for a file that is no sound key,
         CancelledError.
         """
-        entry = self._acquire(path, CancelToken() if cancel is None else cancel, progress, circuit)
-        try:
-            if hot:
-                with self.use_hot(entry.key, cancel, progress) as key:
-                    yield key
-            else:
-                yield entry.key
-        finally:
-            self._let_go(entry)
+        cancel = CancelToken() if cancel is None else cancel
+        entry, copy = self._acquire(path, cancel, progress, circuit), None
+        if hot:
+            try:
+                copy = self._hot_copy(entry, cancel, progress)
+            except BaseException:
+                self._let_go(entry)
+                raise
+        return KeyUse(self, entry, copy)
 
     @contextmanager
     def use_hot(
@@ -217,8 +236,7 @@ class KeyCache:
         else ``key``. It stays for the block."""
         entry, copy = self._entry_of(key), None
         if entry is not None:
-            with self._loading_alone(f"{entry.key.path}\0hot", CancelToken() if cancel is None else cancel):
-                copy = self._heat(entry, CancelToken() if cancel is None else cancel, progress)
+            copy = self._hot_copy(entry, CancelToken() if cancel is None else cancel, progress)
         try:
             yield key if copy is None else copy
         finally:
@@ -247,7 +265,7 @@ class KeyCache:
         """Forgets one key, or all; proofs that use it keep it until they are done. Returns the bytes that were given
         back now (device, page-locked, else mapped); None where it was not loaded."""
         absolute = None if path is None else os.path.abspath(path)
-        with self._changed:
+        with self._lock:
             names = [name for name in self._entries if absolute is None or name.partition("\0")[0] == absolute]
             entries = [self._entries.pop(name) for name in names]
             for entry in entries:
@@ -256,12 +274,12 @@ class KeyCache:
 
     def loaded(self) -> list[ProvingKey]:
         """The keys that are kept, least recently used first."""
-        with self._changed:
+        with self._lock:
             return [entry.key for entry in self._entries.values()]
 
     def states(self) -> list[KeyState]:
         """What the keys that are kept take, and where."""
-        with self._changed:
+        with self._lock:
             entries = [(e.key, e.hot, e.users, e.last_used_ns) for e in self._entries.values()]
         return [self._state(*entry) for entry in entries]
 
@@ -273,11 +291,15 @@ class KeyCache:
         name = os.path.abspath(path)
         if circuit is not None:
             name += f"\0{os.path.abspath(circuit)}"
+        cancel.check()
+        found = None if name in self._loading else self._known(name)
+        if found is not None:
+            return found
         with self._loading_alone(name, cancel):
             return self._known(name) or self._add(name, self._load(path, circuit, cancel, progress))
 
     def _known(self, name: str) -> _Entry | None:
-        with self._changed:
+        with self._lock:
             entry = self._entries.get(name)
             if entry is None:
                 return None
@@ -292,7 +314,7 @@ class KeyCache:
 
     def _add(self, name: str, key: ProvingKey) -> _Entry:
         entry = _Entry(key, users=1, last_used_ns=self._clock())
-        with self._changed:
+        with self._lock:
             self._entries[name] = entry
             surplus = len(self._entries) - self._kept
             oldest = self._clock() - self._min_idle_ns
@@ -305,7 +327,7 @@ class KeyCache:
         return entry
 
     def _let_go(self, entry: _Entry) -> None:
-        with self._changed:
+        with self._lock:
             entry.users -= 1
             entry.last_used_ns = self._clock()
         if entry.forgotten:
@@ -314,14 +336,19 @@ class KeyCache:
     # ---- hot copies ----
 
     def _entry_of(self, key: ProvingKey) -> _Entry | None:
-        with self._changed:
+        with self._lock:
             return next((entry for entry in self._entries.values() if entry.key is key), None)
+
+    def _hot_copy(self, entry: _Entry, cancel: CancelToken, progress: Progress | None) -> HotKey | None:
+        """As `_heat`, by one thread at a time."""
+        with self._loading_alone(f"{entry.key.path}\0hot", cancel):
+            return self._heat(entry, cancel, progress)
 
     def _heat(self, entry: _Entry, cancel: CancelToken, progress: Progress | None) -> HotKey | None:
         """The hot copy, counted as used; None where it cannot be had."""
         if self._tiers is None:
             return None
-        with self._changed:
+        with self._lock:
             if entry.hot is not None:
                 entry.hot_users += 1
                 return entry.hot
@@ -332,7 +359,7 @@ class KeyCache:
             copy = self._tiers.heat(entry.key, cancel, progress)
         finally:
             self._heating.active = False
-        with self._changed:
+        with self._lock:
             entry.hot = copy
             entry.hot_users += copy is not None
             if copy is None:
@@ -341,7 +368,7 @@ class KeyCache:
 
     def _cool(self, entry: _Entry) -> None:
         """Ends a use of a hot copy."""
-        with self._changed:
+        with self._lock:
             entry.hot_users -= 1
             entry.last_used_ns = self._clock()
         if entry.forgotten:
@@ -354,7 +381,7 @@ class KeyCache:
         oldest = self._clock() - (self._min_idle_ns if getattr(self._heating, "active", False) else 0)
         freed = 0
         while freed < nbytes:
-            with self._changed:
+            with self._lock:
                 entry = next((e for e in self._entries.values() if self._may_cool(e, oldest)), None)
                 if entry is None:
                     break
@@ -369,12 +396,12 @@ class KeyCache:
         return entry.hot is not None and not entry.hot_users and entry.last_used_ns <= oldest
 
     def _idle(self) -> int:
-        with self._changed:
+        with self._lock:
             return sum(e.hot.hot_bytes for e in self._entries.values() if e.hot is not None and not e.hot_users)
 
     def _drop(self, entry: _Entry) -> int:
         """Gives up what a forgotten key holds and nobody uses; returns the bytes."""
-        with self._changed:
+        with self._lock:
             copy = None if entry.hot_users else entry.hot
             if copy is not None:
                 entry.hot = None
@@ -414,7 +441,7 @@ class KeyCache:
     def _loading_alone(self, name: str, cancel: CancelToken) -> Iterator[None]:
         unsubscribe = cancel.on_set(self._notify)
         try:
-            with self._changed:
+            with self._lock:
                 while name in self._loading and not cancel.is_set:
                     self._changed.wait()
                 cancel.check()
@@ -424,12 +451,12 @@ class KeyCache:
         try:
             yield
         finally:
-            with self._changed:
+            with self._lock:
                 self._loading.remove(name)
                 self._changed.notify_all()
 
     def _notify(self) -> None:
-        with self._changed:
+        with self._lock:
             self._changed.notify_all()
 
 

@@ -44,6 +44,7 @@ from cuzk_engine.native_call import (
 from cuzk_engine.native_call import pointer as _pointer
 from cuzk_engine.native_call import reference as _call
 from cuzk_engine.native_csr import CSR_SIGNATURES, CsrFunctions
+from cuzk_engine.native_proof import PROOF_SIGNATURES, ProofFunctions
 from cuzk_engine.native_replay import REPLAY_SIGNATURES, ReplayFunctions
 from cuzk_engine.native_setup import SETUP_SIGNATURES, SetupFunctions
 
@@ -76,7 +77,7 @@ LIBRARY_VARIABLE: Final = "CUZK_NATIVE_LIBRARY"
 """Environment variable: the library's path, instead of the installed one (a build with sanitizers, say)."""
 
 
-class NativeLibrary(CsrFunctions, ReplayFunctions, SetupFunctions):
+class NativeLibrary(CsrFunctions, ProofFunctions, ReplayFunctions, SetupFunctions):
     """Every function of ``cuzk.h``, by its name without ``cuzk_``.
 
     A cancelled call raises CancelledError; arguments or scratch that the library refuses raise NativeCallError.
@@ -349,6 +350,7 @@ _SIGNATURES: Final[Signatures] = {
     "pairing_check": (c_int, (c_int, _P, _P, c_uint64, _P, _P)),
     "pairing": (c_int, (c_int, _P, _P, _P, _P)),
     **CSR_SIGNATURES,
+    **PROOF_SIGNATURES,
     **REPLAY_SIGNATURES,
     **SETUP_SIGNATURES,
 }

@@ -144,12 +144,12 @@ class Call:
     def __init__(self, threads: int = 0, cancel_address: int = 0, span_capacity: int = 0) -> None:
         """``threads`` 0: all processors of the affinity mask. ``cancel_address``: an int32 that turns non-zero.
         ``span_capacity``: how many phases are kept."""
-        self._spans = (_Span * span_capacity)() if span_capacity else None
-        self._call = _Call(threads, 0, cancel_address or None, self._spans, span_capacity, 0)
-
-    @property
-    def reference(self) -> Any:
-        return ctypes.byref(self._call)
+        self._call = _Call(threads, 0, cancel_address or None)
+        self._spans = None
+        if span_capacity:
+            self._spans = (_Span * span_capacity)()
+            self._call.spans, self._call.span_capacity = self._spans, span_capacity
+        self.reference = ctypes.byref(self._call)
 
     def spans(self) -> list[NativeSpan]:
         """Phases of the last call, in order of their end."""
@@ -206,8 +206,13 @@ def memory_threads(threads: int) -> int:
 def aligned(nbytes: int) -> npt.NDArray[np.uint8]:
     """Fresh memory at a multiple of 64, as vectors and scratch need it; not zeroed."""
     memory = np.empty(nbytes + 64, np.uint8)
-    start = -memory.ctypes.data % 64
+    start = -address_of(memory) % 64
     return memory[start : start + nbytes]
+
+
+def address_of(data: npt.NDArray[Any]) -> int:
+    """Without the object that NumPy makes for ctypes."""
+    return int(data.__array_interface__["data"][0])
 
 
 def _argument(value: Any) -> Any:
@@ -226,5 +231,5 @@ def pointer(data: Data) -> int | bytes | None:
     if isinstance(data, np.ndarray):
         if not data.flags.c_contiguous:
             raise ValueError("the library needs a contiguous array")
-        return int(data.ctypes.data)
+        return address_of(data)
     return int(np.frombuffer(data, np.uint8).ctypes.data)

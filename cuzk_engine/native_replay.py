@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections.abc import Sequence
-from ctypes import byref, c_int, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, c_int, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
@@ -110,8 +110,7 @@ class PackedScript:
         if not all(array.flags.c_contiguous for array in self.arrays):
             raise ValueError("the library needs contiguous arrays")
         pointers, counts = [a.ctypes.data for a in self.arrays], [len(a) for a in self.arrays]
-        self._structure = _Script(*pointers, *counts)
-        self.reference = byref(self._structure)
+        self.structure = _Script(*pointers, *counts)
 
 
 class ReplayFunctions(NativeCalls):
@@ -130,10 +129,12 @@ class ReplayFunctions(NativeCalls):
         where it refused nothing."""
         numbers = array("Q", (*streams, *events, *bases))
         at, first, second = numbers.buffer_info()[0], len(streams), len(events)
-        values = _Values(context, at, at + 8 * first, at + 8 * (first + second), first, second, len(bases))
+        events_at = at + 8 * first
+        values = _Values(context, at, events_at, events_at + 8 * second, first, second, len(bases))
         code, failed = c_int(), c_uint64()
-        fine = self._run("replay", byref(driver), script.reference, byref(values), byref(code), byref(failed))
-        return None if fine else ReplayFault(code.value, failed.value)
+        if self._run("replay", driver, script.structure, values, code, failed):
+            return None
+        return ReplayFault(code.value, failed.value)
 
     def event_times(
         self, driver: Driver, context: int, base: int, groups: Sequence[Sequence[int]]
@@ -145,7 +146,7 @@ class ReplayFunctions(NativeCalls):
             events.extend(group)
         ns, code = array("q", bytes(8 * len(events))), c_int()
         at, (sizes_at, count), ns_at = events.buffer_info()[0], sizes.buffer_info(), ns.buffer_info()[0]
-        if not self._run("event_times", byref(driver), context, base, at, sizes_at, count, ns_at, byref(code)):
+        if not self._run("event_times", driver, context, base, at, sizes_at, count, ns_at, code):
             return ReplayFault(code.value, 0)
         times = ns.tolist()
         found: list[list[int] | None] = []
@@ -158,6 +159,6 @@ class ReplayFunctions(NativeCalls):
 
 _P = c_void_p
 REPLAY_SIGNATURES: Final[Signatures] = {
-    "replay": (c_int, (_P, _P, _P, _P, _P)),
-    "event_times": (c_int, (_P, c_uint64, c_uint64, _P, _P, c_uint64, _P, _P)),
+    "replay": (c_int, (POINTER(Driver), POINTER(_Script), POINTER(_Values), POINTER(c_int), POINTER(c_uint64))),
+    "event_times": (c_int, (POINTER(Driver), c_uint64, c_uint64, _P, _P, c_uint64, _P, POINTER(c_int))),
 }

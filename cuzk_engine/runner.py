@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -24,9 +23,9 @@ from cuzk_engine.devices.base import Bytes, CancelToken, Device, EventSink, Owne
 from cuzk_engine.devices.tables import TableCache
 from cuzk_engine.errors import CuzkError, MemoryPlanError, OutOfDeviceMemoryError, ProofInvalidError
 from cuzk_engine.events import Kind, Picture
-from cuzk_engine.formats.proof import Proof, PublicSignals
+from cuzk_engine.formats.proof import EncodedProof, Proof, PublicSignals
 from cuzk_engine.formats.wtns import ValueCheck, Witness
-from cuzk_engine.groth16.assemble import Begun, BlindedKey, Blinding, Randomness, assemble
+from cuzk_engine.groth16.assemble import Assembly, Randomness, joined
 from cuzk_engine.groth16.plan import QUERIES, CircuitSizes, CostModel, Query
 from cuzk_engine.groth16.proving_key import ProvingKey
 from cuzk_engine.keys import KeyCache
@@ -156,19 +155,13 @@ class Runner:
         ProofInvalidError when the proof did not verify, CancelledError. Whatever happens, all memory is given back.
         """
         run = Run(self.device.info.id, owner, cancel or CancelToken(), self._sink, progress)
-        try:
-            with self._counted():
-                return self._prove(run, key_path, circuit, witness, settings)
-        except ProofInvalidError as error:
-            run.incident("verification-failed", str(error))
-            raise
-
-    @contextmanager
-    def _counted(self) -> Iterator[None]:
         with self._lock:
             self._active += 1
         try:
-            yield
+            return self._prove(run, key_path, circuit, witness, settings)
+        except ProofInvalidError as error:
+            run.incident("verification-failed", str(error))
+            raise
         finally:
             with self._lock:
                 self._active -= 1
@@ -182,7 +175,7 @@ class Runner:
         settings: PipelineSettings,
     ) -> ProofOutcome:
         with ExitStack() as stack:
-            with run.phase("load_key", Kind.LOAD_KEY):
+            with run.phase("load_key", Kind.LOAD_KEY):  # whose end may raise, too
                 key = stack.enter_context(self.keys.use(key_path, run.cancel, run.loading, circuit))
             return self._prove_with(run, key, witness, settings)
 
@@ -196,7 +189,7 @@ class Runner:
                 witness = Witness.open(witness, check=self._value_check(run))
             key.check_witness(witness)
         run.advance(run.costs.read_witness())
-        assembly = _Assembly(key, self._randomness)
+        assembly = Assembly(key.sizes.curve, facts.elements, self._randomness)
         admitted, sums = self._sum(run, key, facts, witness, settings, assembly)
         public = witness.public_bytes(key.sizes.n_public)
         with run.phase("assemble", Kind.ASSEMBLE):
@@ -204,7 +197,7 @@ class Runner:
         with run.phase("verify", Kind.VERIFY):
             self._verify(key, witness, public, proof)
         run.advance(run.costs.finish())
-        return ProofOutcome(proof, public, self.device.info.id, run.phases, admitted.mode, admitted.plan.peak)
+        return ProofOutcome(proof.decoded(), public, self.device.info.id, run.phases, admitted.mode, admitted.plan.peak)
 
     def _value_check(self, run: Run) -> ValueCheck:
         call = native.Call(native.memory_threads(self._evaluation_threads), run.cancel.address)
@@ -221,7 +214,7 @@ class Runner:
         facts: _Facts,
         witness: Witness,
         settings: PipelineSettings,
-        assembly: _Assembly,
+        assembly: Assembly,
     ) -> tuple[Admitted, dict[Query, bytes]]:
         """What needs the device; an incident where its memory, or the host's, was not enough."""
         work = facts.work
@@ -254,7 +247,7 @@ class Runner:
         found = self._facts.get(key)
         if found is None:
             work = Work(key.sizes, key.device_matrices is not None, key.staging_bytes > 0)
-            found = self._facts[key] = _Facts(work, CostModel(key.sizes), _sources(key))
+            found = self._facts[key] = _Facts(work, CostModel(key.sizes), _sources(key), joined(key.elements))
         return found
 
     def _next_smaller(
@@ -287,9 +280,9 @@ class Runner:
         found = remedies(done, workers, self._gate.capacity(), device.info.kind, device.info.id, total, least)
         return replace(picture, settings=tuple(mode.settings().items()), remedies=found)
 
-    def _verify(self, key: ProvingKey, witness: Witness, public: bytes, proof: Proof) -> None:
+    def _verify(self, key: ProvingKey, witness: Witness, public: bytes, proof: EncodedProof) -> None:
         try:
-            key.verification_key.verify_values(public, proof)
+            key.verification_key.verify_encoded(public, proof)
         except ProofInvalidError as error:
             if not key.is_unchanged():
                 self.keys.evict(key.path)
@@ -316,29 +309,7 @@ class _Facts:
     work: Work
     costs: CostModel
     sources: Sources
-
-
-class _Assembly:
-    """The last step of a proof; what does not need all sums is done when it is told of some."""
-
-    def __init__(self, key: ProvingKey, randomness: Randomness) -> None:
-        self._key, self._randomness = key, randomness
-        self._curve = key.sizes.curve
-        self._blinded: BlindedKey | None = None
-        self._begun: Begun | None = None
-
-    def begin(self, sums: Mapping[Query, bytes]) -> None:
-        blinded = self._blind()
-        if Query.A in sums and Query.B1 in sums:
-            self._begun = Begun.of(self._curve, blinded, sums[Query.A], sums[Query.B1])
-
-    def finish(self, sums: Mapping[Query, bytes]) -> Proof:
-        return assemble(self._curve, self._blind(), sums, self._begun)
-
-    def _blind(self) -> BlindedKey:
-        if self._blinded is None:
-            self._blinded = BlindedKey.of(self._key.elements, Blinding.fresh(self._curve, self._randomness))
-        return self._blinded
+    elements: bytes  # for the assembly
 
 
 def _streams(work: Work, mode: Mode) -> bool:

@@ -202,6 +202,28 @@ int cuzk_pairing_check(int curve, const void *p, const void *q, uint64_t n, int 
  * c0.c0.c0, c0.c0.c1, c0.c1.c0, ... c1.c2.c1. */
 int cuzk_pairing(int curve, const void *p, const void *q, void *out, cuzk_call *call);
 
+/* ---- a Groth16 proof: one thread, at most a few milliseconds ---- */
+typedef enum { CUZK_PROOF_BLIND = 1, CUZK_PROOF_BEGIN = 2, CUZK_PROOF_FINISH = 4 } cuzk_proof_step;
+/* The points A (G1), B (G2), C (G1) of a proof, affine, one after the other, are put together in place. The three steps
+ * are done once each and in this order, in one call or in several as the sums come; what no step of a call needs may be
+ * null.
+ *   BLIND   A = alpha + r delta, B = beta + s delta
+ *   BEGIN   A += sum_a, C = s A + r (beta + sum_b1): the whole of s A + r B' - r s delta, B' being B in G1
+ *   FINISH  B += sum_b2, C += sum_l + sum_h; coordinates: the eight of A, B and C, plain
+ * key: alpha, delta, beta in G1, then beta, delta in G2. blinding: r, then s, plain. */
+int cuzk_proof_assemble(int curve, uint32_t steps, const void *key, const void *blinding, const void *sum_a,
+                        const void *sum_b1, const void *sum_b2, const void *sum_l, const void *sum_h, void *proof,
+                        void *coordinates);
+/* x = ic[0] + the sum of signals[i] * ic[i + 1] for n signals, plain and below r. scratch, threads (these alone may be
+ * several) and CUZK_E_DATA as for the cuzk_msm of n points of G1. */
+int cuzk_proof_input(int curve, const void *ic, const void *signals, uint64_t n, void *x, void *scratch,
+                     uint64_t scratch_bytes, cuzk_call *call);
+typedef enum { CUZK_PROOF_A = 0, CUZK_PROOF_B = 1, CUZK_PROOF_C = 2, CUZK_PROOF_EQUATION = 3 } cuzk_proof_item;
+/* Whether a proof's points are good and e(A, B) = e(alpha, beta) e(x, gamma) e(C, delta). key: alpha in G1, then beta,
+ * gamma, delta in G2; these and x must be on their curves and of order r. CUZK_E_DATA with the first bad point and its
+ * cuzk_point_fault, or with CUZK_PROOF_EQUATION and CUZK_POINT_OK. */
+int cuzk_proof_check(int curve, const void *key, const void *x, const void *proof, int *item, int *fault);
+
 /* ---- fixed base: many multiples of one point ---- */
 /* window: bits of a digit, 2..16; a multiple costs one addition for each of about 255 / window digits, the table holds
  * 2^(window - 1) points for each. */

@@ -335,6 +335,22 @@ def test_cancelled_at_any_progress():
     bench.assert_nothing_is_held()
 
 
+def test_cancelled_as_soon_as_the_key_is_there(monkeypatch):
+    """It is given back."""
+    bench, item, cancel = Bench(), case("bn128", "chain_254"), CancelToken()
+    acquire = KeyCache._acquire
+
+    def and_cancel(*arguments):
+        entry = acquire(*arguments)
+        cancel.set()
+        return entry
+
+    monkeypatch.setattr(KeyCache, "_acquire", and_cancel)
+    with pytest.raises(CancelledError):
+        bench.prove(item, cancel=cancel)
+    assert [key.users for key in bench.runner.keys.states()] == [0]
+
+
 def test_cancelled_within_a_native_call():
     """From another thread, at random times; native calls look at the flag themselves."""
     bench, item = Bench(), case("bls12381", "merkle10")

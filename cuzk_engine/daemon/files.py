@@ -12,7 +12,7 @@ import hashlib
 import os
 import threading
 from collections.abc import Collection, Iterable
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -99,14 +99,14 @@ def read_key(path: str) -> KeyFacts:
         n_public=key.n_public,
         domain_size=key.domain_size,
         nbytes=key.file_bytes,
-        identity=astuple(key.identity) if key.identity else (),
+        identity=tuple(key.identity) if key.identity else (),
     )
 
 
 def file_identity(path: str) -> tuple[int, ...]:
     """The state of a file, as in KeyFacts; () where there is none."""
     identity = FileIdentity.of(path)
-    return astuple(identity) if identity else ()
+    return tuple(identity) if identity else ()
 
 
 def circuit_from(path: str, name: str, facts: KeyFacts, content: str) -> CircuitInfo:

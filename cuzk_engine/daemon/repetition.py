@@ -14,7 +14,6 @@ import secrets
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple
 from typing import Final, NamedTuple
 
 from cuzk_engine.daemon.files import file_identity
@@ -102,7 +101,7 @@ class Repetition:
             raise RefusedError(
                 Reason.FAILED_PRECONDITION, f"{path}: changed while it was read; try again when it is written"
             )
-        return Seen(measure.contents(), astuple(identity), now - identity.ctime_ns > _TICK_NS)
+        return Seen(measure.contents(), tuple(identity), now - identity.ctime_ns > _TICK_NS)
 
     def remember(self, job: JobRecord, seen: Iterable[Seen]) -> None:
         """``seen``: of each partition of the new job, in order."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 from cuzk_engine.daemon.channel import BlockingChannel
 from cuzk_engine.daemon.records import PartitionState
-from cuzk_engine.daemon.runtime import Order, Progress
+from cuzk_engine.daemon.runtime import Order
 
 _FIRST: Final = PartitionState.SYNTHESIZING
 
@@ -24,6 +22,13 @@ class Report:
         self._reports, self._order = reports, order
         self._preparing = True
         self.phase, self.fraction, self.is_new = "", 0.0, False
+
+    def __enter__(self) -> Report:
+        self._reports.add(self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._reports.remove(self)
 
     def __call__(self, phase: str, fraction: float) -> None:
         if self._preparing and phase != self.phase and _FIRST.after(phase) is not _FIRST:
@@ -54,16 +59,17 @@ class Reports:
         self._lock = threading.Lock()
         self._running: list[Report] = []
 
-    @contextmanager
-    def of(self, order: Order) -> Iterator[Progress]:
-        report = Report(self, order)
+    def of(self, order: Order) -> Report:
+        """Runs for the block."""
+        return Report(self, order)
+
+    def add(self, report: Report) -> None:
         with self._lock:
             self._running.append(report)
-        try:
-            yield report
-        finally:
-            with self._lock:
-                self._running.remove(report)
+
+    def remove(self, report: Report) -> None:
+        with self._lock:
+            self._running.remove(report)
 
     def send(self) -> None:
         """Tells of each where it has come to since it was told last; raises OSError when the supervisor has gone."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import asdict, astuple, fields
+from dataclasses import asdict, fields
 from typing import Any, Final
 
 from cuzk_engine.client.types import MemoryPlanInfo, PlanChoice
@@ -89,7 +89,7 @@ class RunnerRuntime:
 
     def prove(self, order: Order, progress: Progress, cancel: CancelToken) -> Outcome:
         identity = FileIdentity.of(order.key_path)
-        if order.key_identity and identity is not None and astuple(identity) != order.key_identity:
+        if order.key_identity and identity is not None and tuple(identity) != order.key_identity:
             raise CuzkError(
                 f"{order.key_path}: the key changed after the job was accepted; submit the job again for the new key"
             )

@@ -138,16 +138,15 @@ class CancelToken:
 
     def check(self) -> None:
         """Raises CancelledError when the flag is set."""
-        if self.is_set:
+        if self._flag.value:
             raise CancelledError("cancelled")
 
 
-# ---- operations: one frozen dataclass each, `launch` takes any of them ----
+# ---- operations: one named tuple each, `launch` takes any of them ----
 # Vectors are of Fr, n * 32 bytes, Montgomery form unless said otherwise.
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluate:
+class Evaluate(NamedTuple):
     """a = A·w, b = B·w, c = a∘b over the ``domain`` rows; ``witness`` plain, ``coefficients`` as section 4 of a zkey
     (n, 44)."""
 
@@ -162,8 +161,7 @@ class Evaluate:
     room: Reservation | None = None  # see Msm
 
 
-@dataclass(frozen=True, slots=True)
-class NttTable:
+class NttTable(NamedTuple):
     """Fill ``table`` with the twiddles of size 2^log_n."""
 
     curve: Curve
@@ -171,8 +169,7 @@ class NttTable:
     table: Buffer
 
 
-@dataclass(frozen=True, slots=True)
-class CosetExtend:
+class CosetExtend(NamedTuple):
     """Values on the domain → values on the odd coset, in place, natural order on both sides.
 
     A device may keep vectors in another order and without a factor, as long as every operation and ``Msm`` know of it.
@@ -184,8 +181,7 @@ class CosetExtend:
     table: Buffer
 
 
-@dataclass(frozen=True, slots=True)
-class HJoin:
+class HJoin(NamedTuple):
     """a = a∘b − c, leaving Montgomery form: the scalars of the H query in snarkjs's basis."""
 
     curve: Curve
@@ -195,8 +191,7 @@ class HJoin:
     n: int
 
 
-@dataclass(frozen=True, slots=True)
-class Quotient:
+class Quotient(NamedTuple):
     """From a, b, c on the odd coset: a = the coefficients of (a·b − c)/(X^n − 1), lowest first, n = 2^log_n, leaving
     Montgomery form: the scalars of an H query in powers of tau."""
 
@@ -208,8 +203,7 @@ class Quotient:
     table: Buffer
 
 
-@dataclass(frozen=True, slots=True)
-class Msm:
+class Msm(NamedTuple):
     """result = Σ scalars[i]·points[i], one affine point in Montgomery form. ``points`` (n, point bytes) may be mapped
     from the key file; ``scalars`` plain, ``n`` of them starting at element ``offset`` of the buffer.
 
@@ -278,6 +272,9 @@ class HostBudget(Protocol):
     def reserve(self, held: int, serial: int, owner: Owner, cancel: CancelToken) -> Reservation: ...
     def holdings(self) -> tuple[Holding, ...]: ...
     def memory(self) -> MemoryUse: ...
+    def usable(self) -> int:
+        """What partitions can have of it: all but what devices hold as long as they are open."""
+        ...
 
 
 class StagingBuffer(Protocol):
@@ -297,10 +294,13 @@ class StagingBuffer(Protocol):
 
 class Lease(Protocol):
     """Keeps what is resident on a device from being given up, until it is released; a context manager that releases.
-    ``nbytes``: device bytes of those of the asked for sources that are there."""
+    ``nbytes``: device bytes of those of the asked for sources that are there; ``each``: of each of them, in their
+    order."""
 
     @property
     def nbytes(self) -> int: ...
+    @property
+    def each(self) -> Sequence[int]: ...
     def release(self) -> None: ...
     def __enter__(self) -> Lease: ...
     def __exit__(self, *exc: object) -> None: ...
@@ -343,6 +343,10 @@ class Device(Protocol):
     def allocate(self, nbytes: int, purpose: Purpose, owner: Owner, out_of: Reservation | None = None) -> Buffer:
         """``nbytes`` ≥ 0 of uninitialised memory. Raises OutOfDeviceMemoryError with the numbers; nothing is kept then.
         With ``out_of`` the bytes leave that reservation and belong to ``owner``, who outlives it: for caches."""
+        ...
+
+    def result(self, nbytes: int, owner: Owner) -> Buffer:
+        """A buffer for the result of a sum: as `allocate`, or one that the device has."""
         ...
 
     def add_reclaimer(self, reclaimer: Callable[[int], int], idle: Callable[[], int] | None = None) -> None:
@@ -406,7 +410,12 @@ class Device(Protocol):
         ...
 
     def room(self) -> Room:
-        """What is really free now; asked before every partition."""
+        """What is really free now."""
+        ...
+
+    def usable(self) -> int:
+        """What a partition could have at most at present: other programs hold the rest, and the context. Asked before
+        every partition."""
         ...
 
     def table_bytes(self, curve: Curve, log_n: int) -> int:

@@ -75,7 +75,9 @@ class Done:
 class Nothing:
     """The lease of a device on which nothing of a key stays, since it reads the host's memory."""
 
-    nbytes = 0
+    def __init__(self, count: int) -> None:
+        self.nbytes = 0
+        self.each: Sequence[int] = [0] * count
 
     def release(self) -> None:
         return
@@ -123,6 +125,9 @@ class CpuDevice(LedgerDevice):
         if out_of is not None and not isinstance(out_of, Reservation):
             raise TypeError("a reservation of another kind of device")
         return HostBuffer.allocate(self._ledger, nbytes, purpose, owner, out_of)
+
+    def result(self, nbytes: int, owner: Owner) -> HostBuffer:
+        return self.allocate(nbytes, Purpose.RESULT, owner)
 
     def upload(self, target: base.Buffer, source: Bytes, kind: str, owner: Owner) -> Done:
         data = _data(target)
@@ -175,7 +180,7 @@ class CpuDevice(LedgerDevice):
         return Need(0)
 
     def lease(self, sources: Sequence[Bytes]) -> Nothing:
-        return Nothing()
+        return Nothing(len(sources))
 
     def evict(self, sources: Sequence[Bytes]) -> int:
         return 0

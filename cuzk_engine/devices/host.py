@@ -93,7 +93,7 @@ class StagingBuffer:
 
     def free(self) -> None:
         """Ends the loan; nothing may be copying from it any more. A second time does nothing."""
-        with self._memory._changed:
+        with self._memory._guard:
             block, self._block = self._block, None
         if block is not None:
             self._memory._take_back(block, self._nbytes)
@@ -118,7 +118,8 @@ class HostMemory:
         self.ledger = Ledger(HOST, budget, sink, ADVICE_FIXED if fixed else ADVICE)
         self._sink, self._device, self._threads = sink, device, threads
         self._idle_ns, self._clock = idle_ns, clock
-        self._changed = threading.Condition(threading.RLock())
+        self._guard = threading.RLock()  # quicker to take than the condition around it
+        self._changed = threading.Condition(self._guard)
         self._idle: list[_Block] = []  # least recently used first
         self._pinned = self._waste = self._refused = 0
         self._ceiling: int | None = None  # page-locked bytes that were once too many
@@ -173,8 +174,11 @@ class HostMemory:
     def memory(self) -> MemoryUse:
         return self.ledger.memory()
 
+    def usable(self) -> int:
+        return self.ledger.usable()
+
     def pool(self) -> PoolUse:
-        with self._changed:
+        with self._guard:
             return PoolUse(self._pinned, sum(block.data.size for block in self._idle), self._waste, self._refused)
 
     def reclaim(self, nbytes: int) -> int:
@@ -187,7 +191,7 @@ class HostMemory:
 
     def release(self, locker: PageLocker) -> None:
         """Gives back all of the pool of ``locker``'s device, before that goes."""
-        with self._changed:
+        with self._guard:
             while any(block.cleaning for block in self._idle):
                 self._changed.wait()
             blocks = [block for block in self._idle if block.locker is locker]
@@ -198,7 +202,7 @@ class HostMemory:
 
     def close(self) -> None:
         """Gives back what nobody uses, and what is lent when it is freed; no more can be had."""
-        with self._changed:
+        with self._guard:
             self._closed = True
             keeper = self._keeper
             self._changed.notify_all()
@@ -209,13 +213,13 @@ class HostMemory:
     # ---- lending ----
 
     def _lend(self, block: _Block, nbytes: int, owner: Owner) -> StagingBuffer:
-        with self._changed:
+        with self._guard:
             block.job = owner.job
             self._waste += block.data.size - nbytes
             return StagingBuffer(self, block, nbytes)
 
     def _from_pool(self, size: int, purpose: Purpose, owner: Owner, locker: PageLocker, pinned: bool) -> _Block | None:
-        with self._changed:
+        with self._guard:
             self._check_open()
             block = self._choose(size, owner, locker, pinned)
             if block is None:
@@ -240,7 +244,7 @@ class HostMemory:
             self._changed.wait()
 
     def _take_back(self, block: _Block, nbytes: int) -> None:
-        with self._changed:
+        with self._guard:
             self._waste -= block.data.size - nbytes
             block.dirty = block.dirty or block.grant.purpose not in _PUBLIC
             pooled = block.locker is not None and not self._closed and block.grant.purpose not in _PUBLIC
@@ -261,7 +265,7 @@ class HostMemory:
 
     def _pop_idle(self) -> _Block | None:
         """The least recently used block of the pool, taken out of it."""
-        with self._changed:
+        with self._guard:
             while self._idle and self._idle[0].cleaning:
                 self._changed.wait()
             return self._idle.pop(0) if self._idle else None
@@ -270,7 +274,7 @@ class HostMemory:
 
     def _new(self, nbytes: int, size: int, purpose: Purpose, owner: Owner, locker: PageLocker | None) -> _Block:
         """Pageable memory; ``nbytes`` is for the message."""
-        with self._changed:
+        with self._guard:
             self._check_open()
         grant = self.ledger.take(size, purpose, owner)
         try:
@@ -294,7 +298,7 @@ class HostMemory:
         except (CuzkError, OSError) as error:
             self._refuse(size, error)
             return
-        with self._changed:
+        with self._guard:
             block.pinned = True
             self._pinned += size
         if self._sink is not None:
@@ -307,13 +311,13 @@ class HostMemory:
 
     def _may_lock(self, size: int) -> bool:
         """Whether it is worth trying: not where so much was refused before."""
-        with self._changed:
+        with self._guard:
             allowed = self._ceiling is None or self._pinned + size < self._ceiling
             self._refused += not allowed
             return allowed
 
     def _refuse(self, size: int, error: Exception) -> None:
-        with self._changed:
+        with self._guard:
             self._refused += 1
             total = self._pinned + size
             self._ceiling = total if self._ceiling is None else min(self._ceiling, total)
@@ -340,7 +344,7 @@ class HostMemory:
                     block.locker.unlock(block.data.ctypes.data)
                 except (CuzkError, OSError) as error:  # a lost device: its locks went with it
                     log.debug("page-locked memory could not be unlocked: %s", error)
-                with self._changed:
+                with self._guard:
                     self._pinned -= size
         finally:
             block.data = _NOTHING  # the mapping goes with its last view
@@ -362,7 +366,7 @@ class HostMemory:
         while (block := self._next_dirty()) is not None:
             if block.cleaning:
                 self._wipe(block)
-                with self._changed:
+                with self._guard:
                     block.cleaning = False
                     self._changed.notify_all()
             else:
@@ -370,7 +374,7 @@ class HostMemory:
 
     def _next_dirty(self) -> _Block | None:
         """A block to clean, marked so, or one that lay idle for too long, taken out of the pool; None at the end."""
-        with self._changed:
+        with self._guard:
             while self._idle and not self._closed:
                 dirty = next((block for block in self._idle if block.dirty), None)
                 if dirty is not None:

@@ -47,7 +47,7 @@ class Grant:
     nbytes: int
     purpose: Purpose
     owner: Owner
-    reservation: Reservation | None
+    reservation: Reservation
     open: bool = True
 
 
@@ -139,10 +139,12 @@ class Ledger:
         self._advice = advice
         self._lock = threading.RLock()  # quicker to take than the condition around it
         self._changed = threading.Condition(self._lock)
-        self._used = 0
+        self._used = self._context = 0
         self._peak = 0
-        self._unreserved = 0
-        self._by_key: dict[tuple[Purpose, int, str], int] = {}
+        self._unreserved = Reservation(self, Owner(), 0, 0)  # what is used of no reservation
+        self._unreserved.active = False
+        self._left = 0  # bytes that can be taken for certain, without another look at what is committed
+        self._grants: dict[Grant, None] = {}  # the open ones of some bytes, oldest first
         self._reservations: dict[Owner, Reservation] = {}
         self._waiting: deque[object] = deque()
         self._generation = 0  # counts the changes that could let a waiter in
@@ -159,7 +161,9 @@ class Ledger:
         if nbytes < 0:
             raise ValueError(f"allocation of {nbytes} bytes")
         grant = self._try_take(nbytes, purpose, owner, out_of)
-        if grant is None and self._reclaim(nbytes):
+        if grant is not None:
+            return grant
+        if self._reclaim(nbytes):
             grant = self._try_take(nbytes, purpose, owner, out_of)
         if grant is None:
             with self._lock:
@@ -172,13 +176,15 @@ class Ledger:
         with self._lock:
             if not grant.open:
                 return
-            grant.open = False
-            if grant.reservation is not None and grant.reservation.active:
-                grant.reservation.used -= grant.nbytes
-            else:
-                self._unreserved -= grant.nbytes
-            self._count(-grant.nbytes, grant.purpose, grant.owner)
-            self._announce()
+            grant.open, nbytes, reservation = False, grant.nbytes, grant.reservation
+            if not reservation.active:
+                reservation = self._unreserved
+            reservation.used -= nbytes
+            self._grants.pop(grant, None)
+            self._count(-nbytes, grant.purpose, grant.owner)
+            self._generation += 1
+            if self._waiting:
+                self._changed.notify_all()
 
     def hand_over(self, grant: Grant, purpose: Purpose, owner: Owner) -> Grant:
         """The same bytes under another purpose and owner, whose reservation they count against: for pools. Cannot
@@ -189,8 +195,7 @@ class Ledger:
             if moved is not None:
                 return moved
             free = max(0, self.capacity - self._committed())
-            kept = self._force(grant)
-            grant.reservation, grant.open = kept.reservation, True
+            self._reopen(grant)
             raise OutOfDeviceMemoryError(self.device, purpose, grant.nbytes, free, self.capacity)
 
     def changed(self) -> None:
@@ -201,15 +206,19 @@ class Ledger:
         """Bytes now and at the peak; purposes that hold nothing are left out."""
         by_purpose: dict[str, int] = {}
         with self._lock:
-            for (purpose, _, _), nbytes in self._by_key.items():
-                name = purpose._value_  # quicker than `value`
-                by_purpose[name] = by_purpose.get(name, 0) + nbytes
+            for grant in self._grants:
+                name = grant.purpose._value_  # quicker than `value`
+                by_purpose[name] = by_purpose.get(name, 0) + grant.nbytes
             return MemoryUse(self.capacity, self._used, self._peak, by_purpose)
 
     def holders(self) -> dict[tuple[Purpose, int, str], int]:
         """(purpose, worker, job) → bytes in use."""
+        found: dict[tuple[Purpose, int, str], int] = {}
         with self._lock:
-            return dict(self._by_key)
+            for grant in self._grants:
+                key = grant.purpose, grant.owner.worker, grant.owner.job
+                found[key] = found.get(key, 0) + grant.nbytes
+        return found
 
     def memory(self) -> MemoryUse:
         return self.use()
@@ -222,6 +231,10 @@ class Ledger:
     def available(self) -> int:
         """What may be handed out at present: the capacity, or less where other programs hold memory."""
         return self.capacity if self._ceiling is None else min(self.capacity, self._ceiling())
+
+    def usable(self) -> int:
+        """What partitions can have of it at most: all but what is held as long as the device is open."""
+        return self.available() - self._context
 
     def idle(self) -> int:
         """Bytes in use that caches would give back."""
@@ -267,11 +280,9 @@ class Ledger:
         ticket = object()
         with self._lock:
             self._waiting.append(ticket)
-        unsubscribe = cancel.on_set(self._notify)
         try:
             return self._wait_for_turn(ticket, attempt, owner, cancel, wanted)
         finally:
-            unsubscribe()
             with self._lock:
                 self._waiting.remove(ticket)
                 self._notify()
@@ -300,7 +311,8 @@ class Ledger:
         cancel: CancelToken,
         wanted: int,
     ) -> T:
-        start, waited = time.monotonic_ns(), False
+        start = time.monotonic_ns()
+        unsubscribe: Callable[[], None] | None = None
         try:
             while True:
                 with self._lock:
@@ -312,7 +324,9 @@ class Ledger:
                 found = attempt(turn) if first else None
                 if found is not None:
                     return found
-                wanted, waited = turn.refused or wanted, True
+                wanted = turn.refused or wanted
+                if unsubscribe is None:  # it has to wait
+                    unsubscribe = cancel.on_set(self._notify)
                 with self._lock:
                     settled = first and alone and generation == self._generation
                     if settled and turn.refused is not None:
@@ -321,12 +335,13 @@ class Ledger:
                         if not self._changed.wait(None if self._ceiling is None else _POLL_SECONDS):
                             break
         finally:
-            if waited:
+            if unsubscribe is not None:
+                unsubscribe()
                 self._emit_wait(start, wanted, owner)
 
     def _refuse_hopeless(self, needed: int) -> None:
         """Nobody is left who could give memory back, other programs apart."""
-        most = self.capacity - self._unreserved
+        most = self.capacity - self._unreserved.used
         if needed > most:
             raise self._never_fits(needed, most)
         if self._ceiling is None:
@@ -345,41 +360,50 @@ class Ledger:
         with self._lock:
             if owner in self._reservations:
                 raise ValueError(f"{owner} already has a reservation")
-            if self._committed(held, serial) > available:
+            committed = self._committed(held, serial)
+            if committed > available:
                 return None
+            self._left = max(0, self.capacity - committed)
             reservation = Reservation(self, owner, held, serial)
             self._reservations[owner] = reservation
             return reservation
 
     def _try_take(self, nbytes: int, purpose: Purpose, owner: Owner, out_of: Reservation | None) -> Grant | None:
         with self._lock:
+            reservation, held = self._unreserved, 0
             if out_of is None:
-                reservation, held = self._reservations.get(owner), 0
+                reservation = self._reservations.get(owner, reservation)
             else:
-                reservation, held = None, out_of.held
-            self._add(nbytes, reservation, out_of)
-            if nbytes and self._committed() > self.capacity:
-                self._add(-nbytes, reservation, None)
+                held = out_of.held
+                out_of.held = max(0, held - nbytes)
+            reservation.used += nbytes
+            self._left -= nbytes
+            if self._left < 0 and not self._is_enough():
+                reservation.used -= nbytes
                 if out_of is not None:
                     out_of.held = held
                 return None
+            grant = Grant(nbytes, purpose, owner, reservation)
+            if nbytes:
+                self._grants[grant] = None
             self._count(nbytes, purpose, owner)
-            return Grant(nbytes, purpose, owner, reservation)
+            return grant
 
-    def _add(self, nbytes: int, reservation: Reservation | None, out_of: Reservation | None) -> None:
-        if out_of is not None:
-            out_of.held = max(0, out_of.held - nbytes)
-        if reservation is not None:
-            reservation.used += nbytes
-        else:
-            self._unreserved += nbytes
+    def _is_enough(self) -> bool:
+        """Whether no more is committed than there is; looks how much is left."""
+        left = self.capacity - self._committed()
+        self._left = max(0, left)
+        return left >= 0
 
-    def _force(self, grant: Grant) -> Grant:
+    def _reopen(self, grant: Grant) -> None:
         """Takes a grant's bytes again that were given back under the same lock."""
-        reservation = grant.reservation if grant.reservation is not None and grant.reservation.active else None
-        self._add(grant.nbytes, reservation, None)
+        if not grant.reservation.active:
+            grant.reservation = self._unreserved
+        grant.reservation.used += grant.nbytes
+        grant.open, self._left = True, 0
+        if grant.nbytes:
+            self._grants[grant] = None
         self._count(grant.nbytes, grant.purpose, grant.owner)
-        return Grant(grant.nbytes, grant.purpose, grant.owner, reservation)
 
     def _serial_used(self, reservation: Reservation) -> int:
         with self._lock:
@@ -389,19 +413,20 @@ class Ledger:
         with self._lock:
             if not reservation.active:
                 return
-            reservation.active = False
+            reservation.active, self._left = False, 0
             del self._reservations[reservation.owner]
-            self._unreserved += reservation.used
+            self._unreserved.used += reservation.used
             self._notify()
 
     def _settle(self, reservation: Reservation) -> None:
         with self._lock:
-            reservation.held, reservation.serial = reservation.used, 0
+            reservation.held, reservation.serial, self._left = reservation.used, 0, 0
             self._notify()
 
     def _settle_early(self, reservation: Reservation) -> bool:
         available = self.available()
         with self._lock:
+            self._left = 0
             before, held, serial = self._committed(), reservation.held, reservation.serial
             reservation.held, reservation.serial = reservation.used, 0
             if self._committed() > max(before, available):
@@ -417,7 +442,7 @@ class Ledger:
 
     def _committed(self, held: int = 0, serial: int = 0) -> int:
         """What is committed, with one more reservation of ``held`` and ``serial``."""
-        total, largest, used = self._unreserved + held, serial, 0
+        total, largest, used = self._unreserved.used + held, serial, 0
         for reservation in self._reservations.values():  # `charge` of each
             apart, most = reservation.held, reservation.serial
             of_serial = reservation.used - apart
@@ -434,14 +459,10 @@ class Ledger:
         self._used = used = self._used + delta
         if used > self._peak:
             self._peak = used
-        job, _, worker = owner
-        key = (purpose, worker, job)
-        held = self._by_key.get(key, 0) + delta
-        if held:
-            self._by_key[key] = held
-        else:
-            self._by_key.pop(key, None)
+        if purpose is Purpose.CONTEXT:
+            self._context += delta
         if delta and self._sink is not None:
+            job, _, worker = owner
             self._sink(new_allocation((time.monotonic_ns(), self.device, delta, purpose, worker, job)))
 
     def _check_request(self, held: int, serial: int) -> None:
@@ -460,13 +481,9 @@ class Ledger:
 
     def _notify(self) -> None:
         with self._lock:
-            self._announce()
-
-    def _announce(self) -> None:
-        """Under the lock."""
-        self._generation += 1
-        if self._waiting:  # nobody else waits for it
-            self._changed.notify_all()
+            self._generation += 1
+            if self._waiting:  # nobody else waits for it
+                self._changed.notify_all()
 
     def _emit_wait(self, start: int, nbytes: int, owner: Owner) -> None:
         if self._sink is not None:

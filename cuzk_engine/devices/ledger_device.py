@@ -40,6 +40,9 @@ class LedgerDevice:
     def memory(self) -> MemoryUse:
         return self._ledger.use()
 
+    def usable(self) -> int:
+        return self._ledger.usable()
+
     def room(self) -> Room:
         return Room(self._ledger.available(), self._ledger.used, self._ledger.idle(), None, 0)
 

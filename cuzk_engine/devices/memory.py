@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
 from typing import Final, Self
 
 from cuzk_engine.devices.base import Bytes, Owner
@@ -15,12 +14,11 @@ from cuzk_engine.native import aligned
 HOST: Final = "host"  # the name of the host's memory in events
 
 
-class GrantedBuffer(ABC):
+class GrantedBuffer:
     """Memory that a ledger granted, until ``free``; a context manager that frees."""
 
-    def __init__(self, grant: Grant) -> None:
-        self._grant = grant
-        self.nbytes = grant.nbytes
+    _grant: Grant
+    nbytes: int
 
     def __enter__(self) -> Self:
         return self
@@ -36,9 +34,9 @@ class GrantedBuffer(ABC):
     def owner(self) -> Owner:
         return self._grant.owner
 
-    @abstractmethod
     def free(self) -> None:
         """Gives the memory back; calling it twice does nothing."""
+        raise NotImplementedError
 
 
 class Spare:
@@ -73,7 +71,7 @@ class HostBuffer(GrantedBuffer):
     pinned = False
 
     def __init__(self, ledger: Ledger, grant: Grant, block: Bytes, spare: Spare | None = None) -> None:
-        super().__init__(grant)
+        self._grant, self.nbytes = grant, grant.nbytes
         self._ledger = ledger
         self._block: Bytes | None = block
         self._spare = spare

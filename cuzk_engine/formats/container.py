@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from cuzk_engine.curves import SUPPORTED, Curve, curve_by_r, describe_prime
 from cuzk_engine.errors import FormatError, IncompleteFileError
@@ -34,8 +34,7 @@ class FormatSpec:
     optional: Collection[int] = ()  # at most once
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """Where one section's payload lies."""
 
     type: int
@@ -81,7 +80,10 @@ class Container:
 
     def find(self, section_type: int) -> Section | None:
         """The first section of that type."""
-        return next((section for section in self.table if section.type == section_type), None)
+        for section in self.table:
+            if section.type == section_type:
+                return section
+        return None
 
     def view(self, section_type: int) -> Bytes:
         """The payload of a needed section, as a view."""
@@ -104,8 +106,9 @@ class Container:
         raise FormatError(self.path, message)
 
     def _check_occurrences(self) -> None:
+        types = [section.type for section in self.table]
         for section_type in (*self.spec.needed, *self.spec.optional):
-            count = sum(section.type == section_type for section in self.table)
+            count = types.count(section_type)
             if count > 1:
                 self.fail(f"{self.label(section_type)} appears {count} times, expected once")
             if count == 0 and section_type in self.spec.needed:

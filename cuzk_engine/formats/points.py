@@ -22,12 +22,12 @@ def decode_g2(curve: Curve, raw: bytes) -> G2Point:
 
 def encode_g1(curve: Curve, point: G1Point) -> bytes:
     """Plain coordinates below q to `curve.g1_bytes` bytes."""
-    return b"".join(_encode(curve, value) for value in point)
+    return _encode(curve, point)
 
 
 def encode_g2(curve: Curve, point: G2Point) -> bytes:
     """Plain coordinates below q to `curve.g2_bytes` bytes."""
-    return b"".join(_encode(curve, value) for coordinate in point for value in coordinate)
+    return _encode(curve, (*point[0], *point[1]))
 
 
 def integers(data: bytes, size: int) -> list[int]:
@@ -36,10 +36,12 @@ def integers(data: bytes, size: int) -> list[int]:
 
 
 def _decode(curve: Curve, raw: bytes, count: int) -> list[int]:
-    if len(raw) != count * curve.n8q:
-        raise ValueError(f"{len(raw)} bytes, expected {count * curve.n8q}")
-    return [value * curve.fq_montgomery_inverse % curve.q for value in integers(raw, curve.n8q)]
+    size, factor, q = curve.n8q, curve.fq_montgomery_inverse, curve.q
+    if len(raw) != count * size:
+        raise ValueError(f"{len(raw)} bytes, expected {count * size}")
+    return [value * factor % q for value in integers(raw, size)]
 
 
-def _encode(curve: Curve, value: int) -> bytes:
-    return (value * curve.fq_montgomery % curve.q).to_bytes(curve.n8q, "little")
+def _encode(curve: Curve, coordinates: tuple[int, ...]) -> bytes:
+    size, factor, q = curve.n8q, curve.fq_montgomery, curve.q
+    return b"".join([(value * factor % q).to_bytes(size, "little") for value in coordinates])

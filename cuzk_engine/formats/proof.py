@@ -6,10 +6,12 @@ Coordinates are plain integers. Readers check form and range; that points lie on
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple
 
 from cuzk_engine.curves import G1_INFINITY, G2_INFINITY, Curve, G1Point, G2Point
 from cuzk_engine.errors import FormatError
@@ -23,6 +25,35 @@ MAX_PUBLIC_BYTES: Final = 16 << 20
 MAX_VERIFICATION_KEY_BYTES: Final = 64 << 20
 VALUE_BYTES: Final = 32
 """Of a public signal, plain and little-endian."""
+_LITTLE: Final[repeat[Literal["little"]]] = repeat("little")
+_PROOF: Final = """{
+ "pi_a": [
+  "%s",
+  "%s",
+  "%s"
+ ],
+ "pi_b": [
+  [
+   "%s",
+   "%s"
+  ],
+  [
+   "%s",
+   "%s"
+  ],
+  [
+   "%s",
+   "%s"
+  ]
+ ],
+ "pi_c": [
+  "%s",
+  "%s",
+  "%s"
+ ],
+ "protocol": "groth16",
+ "curve": "%s"
+}"""
 
 
 @dataclass(frozen=True)
@@ -56,13 +87,22 @@ class Proof:
     def to_json(self) -> str:
         """As snarkjs writes it, to the byte."""
         # The encoder takes longer for indented lists than to make decimals of all values.
-        a, c = (",\n".join(f'  "{value}"' for value in _g1_json(point)) for point in (self.a, self.c))
-        b = ",\n".join(f'  [\n   "{c0}",\n   "{c1}"\n  ]' for c0, c1 in _g2_json(self.b))
-        name = self.curve.snarkjs_name
-        return (
-            f'{{\n "pi_a": [\n{a}\n ],\n "pi_b": [\n{b}\n ],\n "pi_c": [\n{c}\n ],\n'
-            f' "protocol": "groth16",\n "curve": "{name}"\n}}'
-        )
+        x, y, z = _g2_json(self.b)
+        return _PROOF % (*_g1_json(self.a), *x, *y, *z, *_g1_json(self.c), self.curve.snarkjs_name)
+
+
+class EncodedProof(NamedTuple):
+    """A proof as the native library makes it. ``data``: the points A, B and C as a key's, affine in Montgomery form;
+    then their eight coordinates in the same order, plain."""
+
+    curve: Curve
+    data: bytes
+
+    def decoded(self) -> Proof:
+        size = self.curve.n8q
+        values = struct.unpack_from(f"{size}s" * 8, self.data, 8 * size)
+        ax, ay, bx0, bx1, by0, by1, cx, cy = map(int.from_bytes, values, _LITTLE)
+        return Proof(self.curve, (ax, ay), ((bx0, bx1), (by0, by1)), (cx, cy))
 
 
 @dataclass(frozen=True)
@@ -209,7 +249,8 @@ def _g1_json(point: G1Point) -> list[str]:
 def _g2_json(point: G2Point) -> list[list[str]]:
     if point == G2_INFINITY:
         return [["0", "0"], ["1", "0"], ["0", "0"]]
-    return [*([str(c0), str(c1)] for c0, c1 in point), ["1", "0"]]
+    (x0, x1), (y0, y1) = point
+    return [[str(x0), str(x1)], [str(y0), str(y1)], ["1", "0"]]
 
 
 def _dump(document: Any) -> str:

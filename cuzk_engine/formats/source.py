@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,8 +37,7 @@ COPY_BELOW: Final = 4 << 20
 _HASH_CHUNK: Final = 1 << 20
 
 
-@dataclass(frozen=True)
-class FileIdentity:
+class FileIdentity(NamedTuple):
     """What tells one state of a file from another without reading it.
 
     The change time is part of it because the modification time can be set back (`cp -p`, `rsync -t`, `touch -r`).

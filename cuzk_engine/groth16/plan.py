@@ -120,7 +120,8 @@ class CostModel:
     def __init__(self, sizes: CircuitSizes) -> None:
         self._sizes = sizes
         self._wide = (sizes.curve.limbs / 4) ** 2
-        queries = sum(self.msm(query) for query in QUERIES)
+        self._msms = {query: self._msm(query) for query in QUERIES}
+        queries = sum(self._msms.values())
         self._total = self.read_witness() + self.evaluate() + self.transforms() + queries + self.finish()
 
     def check_key(self) -> float:
@@ -138,6 +139,9 @@ class CostModel:
         return 3 * self._BUTTERFLY * self._sizes.domain_size * self._sizes.log_domain
 
     def msm(self, query: Query) -> float:
+        return self._msms[query]
+
+    def _msm(self, query: Query) -> float:
         each = self._ADD_G2 if query.group == 2 else self._ADD_G1
         return self._wide * each * self._sizes.query_length(query)
 

@@ -13,6 +13,7 @@ interpreter lock.
 from __future__ import annotations
 
 import threading
+from array import array
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -21,8 +22,9 @@ from cuzk_engine import native
 from cuzk_engine.curves import BLS12_381, G1_INFINITY, Curve, G1Point, G2Point
 from cuzk_engine.errors import FormatError, ProofInvalidError
 from cuzk_engine.formats.points import encode_g1, encode_g2, integers
-from cuzk_engine.formats.proof import Proof, VerificationKey
+from cuzk_engine.formats.proof import EncodedProof, Proof, VerificationKey
 from cuzk_engine.native import Group, PointFault
+from cuzk_engine.native_proof import ProofItem, ProofProblem
 
 _MOST_SCRATCH: Final = 8 << 20  # kept from one proof to the next
 
@@ -31,6 +33,7 @@ Handle = Any
 
 _THREADS: Final = 4
 _POINTS_A_THREAD: Final = 64  # of a sum: fewer are not worth a thread
+_EQUATION: Final = "the pairing equation does not hold for these public signals"
 
 
 class _BadPointError(Exception):
@@ -38,15 +41,14 @@ class _BadPointError(Exception):
 
 
 class _Backend(Protocol):
-    """Checked points of one curve, and the two operations that verification needs."""
+    """A verification key whose points have been checked. Public signals are plain, 32 bytes each, little-endian; as
+    many as the key's, and below r."""
 
-    def g1(self, point: G1Point) -> Handle: ...
-    def g2(self, point: G2Point) -> Handle: ...
-    def combine(self, points: Sequence[Handle], scalars: bytes) -> Handle:
-        """Σ scalars[i] · points[i], in G1; the scalars plain, little-endian, one after another."""
+    def verify(self, public: bytes, proof: Proof) -> None:
+        """Raises ProofInvalidError that names what is wrong; coordinates are below q."""
         ...
 
-    def product_is_one(self, g1: Sequence[Handle], g2: Sequence[Handle]) -> bool: ...
+    def verify_encoded(self, public: bytes, proof: EncodedProof) -> None: ...
 
 
 class PreparedKey:
@@ -58,15 +60,7 @@ class PreparedKey:
         self.vkey = vkey
         self.curve: Curve = vkey.curve
         other = independent and vkey.curve is BLS12_381
-        backend: _Backend = _ArkworksBackend() if other else _NativeBackend(vkey.curve)
-        self._backend = backend
-        self._alpha = _checked("the verification key's alpha1", backend.g1, vkey.alpha1)
-        self._beta = _checked("the verification key's beta2", backend.g2, vkey.beta2)
-        self._gamma = _checked("the verification key's gamma2", backend.g2, vkey.gamma2)
-        self._delta = _checked("the verification key's delta2", backend.g2, vkey.delta2)
-        self._ic = [
-            _checked(f"the verification key's IC[{index}]", backend.g1, point) for index, point in enumerate(vkey.ic)
-        ]
+        self._backend: _Backend = _ArkworksBackend(vkey) if other else _NativeBackend(vkey)
 
     @classmethod
     def checked(cls, vkey: VerificationKey, path: Path | str, *, independent: bool = False) -> PreparedKey:
@@ -80,31 +74,22 @@ class PreparedKey:
         """Returns when the proof is valid for these public signals; raises ProofInvalidError that names what is
         wrong."""
         curve = self.curve
-        self._check_count(len(public), proof)
+        self._check_count(len(public), proof.curve)
         for index, value in enumerate(public):
             if not 0 <= value < curve.r:
                 raise ProofInvalidError(f"public signal {index} is not below the prime of {curve.title}'s scalar field")
-        self._check(b"".join(value.to_bytes(curve.n8r, "little") for value in public), proof)
-
-    def verify_values(self, public: bytes, proof: Proof) -> None:
-        """The same for public signals that are known to be below r: plain, 32 bytes each, little-endian."""
-        self._check_count(len(public) // self.curve.n8r, proof)
-        self._check(public, proof)
-
-    def _check(self, public: bytes, proof: Proof) -> None:
         self._check_coordinates(proof)
-        backend = self._backend
-        minus_a = _checked("pi_a", backend.g1, _negated(self.curve, proof.a))
-        b = _checked("pi_b", backend.g2, proof.b)
-        c = _checked("pi_c", backend.g1, proof.c)
-        x = backend.combine(self._ic, (1).to_bytes(self.curve.n8r, "little") + public)
-        if not backend.product_is_one([minus_a, self._alpha, x, c], [b, self._beta, self._gamma, self._delta]):
-            raise ProofInvalidError("the pairing equation does not hold for these public signals")
+        self._backend.verify(b"".join(value.to_bytes(curve.n8r, "little") for value in public), proof)
 
-    def _check_count(self, count: int, proof: Proof) -> None:
-        curve, expected = self.curve, len(self._ic) - 1
-        if proof.curve is not curve:
-            raise ProofInvalidError(f"proof is for {proof.curve.title}, the verification key for {curve.title}")
+    def verify_encoded(self, public: bytes, proof: EncodedProof) -> None:
+        """The same for public signals that are known to be below r: plain, 32 bytes each, little-endian."""
+        self._check_count(len(public) // self.curve.n8r, proof.curve)
+        self._backend.verify_encoded(public, proof)
+
+    def _check_count(self, count: int, found: Curve) -> None:
+        curve, expected = self.curve, self.vkey.n_public
+        if found is not curve:
+            raise ProofInvalidError(f"proof is for {found.title}, the verification key for {curve.title}")
         if count != expected:
             raise ProofInvalidError(f"{count:,} public signals, the verification key expects {expected:,}")
 
@@ -129,46 +114,72 @@ def _checked(item: str, convert: Any, point: Any) -> Handle:
         raise ProofInvalidError(f"{item} {error}") from error
 
 
-def _negated(curve: Curve, point: G1Point) -> G1Point:
-    return point if point == G1_INFINITY else (point[0], -point[1] % curve.q)
+def _checked_key(vkey: VerificationKey, g1: Any, g2: Any) -> tuple[list[Handle], list[Handle]]:
+    """The key's points by these conversions: alpha, beta, gamma, delta, and IC."""
+    points = [
+        _checked("the verification key's alpha1", g1, vkey.alpha1),
+        _checked("the verification key's beta2", g2, vkey.beta2),
+        _checked("the verification key's gamma2", g2, vkey.gamma2),
+        _checked("the verification key's delta2", g2, vkey.delta2),
+    ]
+    return points, [_checked(f"the verification key's IC[{index}]", g1, point) for index, point in enumerate(vkey.ic)]
 
 
 class _NativeBackend:
-    """Points as bytes in Montgomery form."""
+    """Points as bytes in Montgomery form, two calls a proof."""
 
     _FAULTS = {  # noqa: RUF012 - a constant
         PointFault.COORDINATE: "has a coordinate that is out of range",
         PointFault.OFF_CURVE: "is not on its curve",
         PointFault.SUBGROUP: "is not of the group's order",
     }
+    _ITEMS = {ProofItem.A: "pi_a", ProofItem.B: "pi_b", ProofItem.C: "pi_c"}  # noqa: RUF012 - a constant
 
-    def __init__(self, curve: Curve) -> None:
-        self._curve = curve
+    def __init__(self, vkey: VerificationKey) -> None:
+        self._curve = curve = vkey.curve
         self._library = native.library()
-        self._lock = threading.Lock()
-        self._scratch = native.aligned(0)
+        points, ic = _checked_key(vkey, self._g1, self._g2)
+        self._key, self._ic, self._n = b"".join(points), b"".join(ic), vkey.n_public
+        threads = max(1, min(_THREADS, -(-self._n // _POINTS_A_THREAD)))
+        self._nbytes = self._library.msm_scratch_bytes(curve, Group.G1, self._n, threads)
+        self._lock = threading.Lock()  # of what follows
+        self._call = native.Call(threads)
+        self._scratch: tuple[Any, int] | None = None  # and its address
 
-    def g1(self, point: G1Point) -> bytes:
+    def verify(self, public: bytes, proof: Proof) -> None:
+        curve = self._curve
+        self._verify(public, encode_g1(curve, proof.a) + encode_g2(curve, proof.b) + encode_g1(curve, proof.c))
+
+    def verify_encoded(self, public: bytes, proof: EncodedProof) -> None:
+        self._verify(public, proof.data)
+
+    def _verify(self, public: bytes, points: bytes) -> None:
+        problem = self.problem(public, points)
+        if problem is None:
+            return
+        item, fault = problem
+        raise ProofInvalidError(_EQUATION if fault is None else f"{self._ITEMS[item]} {self._FAULTS[fault]}")
+
+    def problem(self, public: bytes, points: bytes) -> ProofProblem | None:
+        """``points``: begins with A, B and C."""
+        x = array("B", bytes(self._curve.g1_bytes))
+        at = x.buffer_info()[0]
+        with self._lock:  # else each worker's thread leaves scratch in a heap of its own
+            scratch = self._scratch or self._fresh_scratch()
+            self._library.proof_input(self._curve, self._ic, public, self._n, at, scratch[1], self._nbytes, self._call)
+            if self._nbytes <= _MOST_SCRATCH:
+                self._scratch = scratch
+        return self._library.proof_check(self._curve, self._key, at, points)
+
+    def _fresh_scratch(self) -> tuple[Any, int]:
+        scratch = native.aligned(self._nbytes)
+        return scratch, scratch.ctypes.data
+
+    def _g1(self, point: G1Point) -> bytes:
         return self._check(Group.G1, encode_g1(self._curve, point))
 
-    def g2(self, point: G2Point) -> bytes:
+    def _g2(self, point: G2Point) -> bytes:
         return self._check(Group.G2, encode_g2(self._curve, point))
-
-    def combine(self, points: Sequence[bytes], scalars: bytes) -> bytes:
-        curve, n = self._curve, len(points)
-        threads = min(_THREADS, -(-n // _POINTS_A_THREAD))
-        nbytes = self._library.msm_scratch_bytes(curve, Group.G1, n, threads)
-        out = native.aligned(curve.g1_bytes)
-        call = native.Call(threads)
-        with self._lock:  # else each worker's thread leaves scratch in a heap of its own
-            scratch = self._scratch if self._scratch.size >= nbytes else native.aligned(nbytes)
-            self._library.msm(curve, Group.G1, b"".join(points), scalars, n, out, scratch, nbytes, call)
-            if nbytes <= _MOST_SCRATCH:
-                self._scratch = scratch
-        return out.tobytes()
-
-    def product_is_one(self, g1: Sequence[bytes], g2: Sequence[bytes]) -> bool:
-        return self._library.pairing_check(self._curve, b"".join(g1), b"".join(g2), len(g1), native.Call(1))
 
     def _check(self, group: Group, point: bytes) -> bytes:
         problem = self._library.points_check(self._curve, group, point, 1, True, native.Call(1))
@@ -180,23 +191,34 @@ class _NativeBackend:
 class _ArkworksBackend:
     """Points as objects of py-arkworks-bls12381."""
 
-    def __init__(self) -> None:
+    def __init__(self, vkey: VerificationKey) -> None:
         import py_arkworks_bls12381 as arkworks
 
         self._arkworks = arkworks
+        self._key, self._ic = _checked_key(vkey, self._g1, self._g2)
 
-    def g1(self, point: G1Point) -> Handle:
+    def verify(self, public: bytes, proof: Proof) -> None:
+        minus_a = _checked("pi_a", self._g1, _negated(BLS12_381, proof.a))
+        b = _checked("pi_b", self._g2, proof.b)
+        c = _checked("pi_c", self._g1, proof.c)
+        alpha, *others = self._key
+        x = self._combine(self._ic, (1).to_bytes(BLS12_381.n8r, "little") + public)
+        if not self._arkworks.GT.pairing_check([minus_a, alpha, x, c], [b, *others]):
+            raise ProofInvalidError(_EQUATION)
+
+    def verify_encoded(self, public: bytes, proof: EncodedProof) -> None:
+        self.verify(public, proof.decoded())
+
+    def _g1(self, point: G1Point) -> Handle:
         return self._point(self._arkworks.G1Point, point)
 
-    def g2(self, point: G2Point) -> Handle:
+    def _g2(self, point: G2Point) -> Handle:
         return self._point(self._arkworks.G2Point, (*point[0], *point[1]))
 
-    def combine(self, points: Sequence[Handle], scalars: bytes) -> Handle:
+    def _combine(self, points: Sequence[Handle], scalars: bytes) -> Handle:
+        """Σ scalars[i] · points[i], in G1; the scalars plain, little-endian, one after another."""
         values = [self._arkworks.Scalar(value) for value in integers(scalars, BLS12_381.n8r)]
         return self._arkworks.G1Point.multiexp_unchecked(list(points), values)
-
-    def product_is_one(self, g1: Sequence[Handle], g2: Sequence[Handle]) -> bool:
-        return self._arkworks.GT.pairing_check(list(g1), list(g2))
 
     def _point(self, kind: Any, coordinates: Sequence[int]) -> Handle:
         raw = b"".join(value.to_bytes(BLS12_381.n8q, "little") for value in coordinates)
@@ -207,3 +229,7 @@ class _ArkworksBackend:
         if not point.is_in_subgroup():
             raise _BadPointError("is not of the group's order")
         return point
+
+
+def _negated(curve: Curve, point: G1Point) -> G1Point:
+    return point if point == G1_INFINITY else (point[0], -point[1] % curve.q)

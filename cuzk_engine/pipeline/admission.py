@@ -19,9 +19,8 @@ from functools import lru_cache
 from typing import Final
 
 from cuzk_engine.devices.base import Bytes, CancelToken, Device, Lease, Owner, Reservation, Turn
-from cuzk_engine.devices.tables import TableCache
+from cuzk_engine.devices.tables import TableCache, TableLease
 from cuzk_engine.errors import MemoryPlanError
-from cuzk_engine.events import Purpose
 from cuzk_engine.groth16.plan import Query
 from cuzk_engine.pipeline.modes import Mode, Work, by_base, loss
 from cuzk_engine.pipeline.plan import (
@@ -30,7 +29,6 @@ from cuzk_engine.pipeline.plan import (
     TABLE,
     PartitionPlan,
     There,
-    host_room,
     plan_partition,
     residents,
     steady_plan,
@@ -43,6 +41,7 @@ ENVIRONMENT: Final = "CUZK_TEST_NO_PLAN"
 _MEETING_SECONDS: Final = 2.0
 _PLANS: Final = 64  # that a gate remembers: a device's needs stay as they are
 
+Leases = tuple[TableLease, Lease]
 Barrier = Callable[[Owner], None]
 """Called before a partition allocates on the device ahead of the lock."""
 
@@ -133,13 +132,13 @@ class Gate:
             is_last = number == len(groups) - 1
             if not is_last and self.most(work, group[-1]) > self.capacity():
                 continue
-            with ExitStack() as attempt:
-                try:
-                    admitted = self._admit_one(attempt, work, plans, sources, owner, cancel, is_last=is_last)
-                except MemoryPlanError as error:
-                    refusal = error
-                    continue
-                stack.enter_context(attempt.pop_all())
+            attempt = stack.enter_context(ExitStack())
+            try:
+                admitted = self._admit_one(attempt, work, plans, sources, owner, cancel, is_last=is_last)
+            except MemoryPlanError as error:
+                attempt.close()
+                refusal = error
+                continue
             self._tell(choices[0], admitted, owner)
             return admitted
         assert refusal is not None
@@ -169,8 +168,7 @@ class Gate:
 
     def capacity(self) -> int:
         """What a partition could have at most at present: other programs hold the rest, and the context."""
-        context = self._device.memory().by_purpose.get(Purpose.CONTEXT, 0)
-        return self._device.room().capacity - context
+        return self._device.usable()
 
     def _admit_one(
         self,
@@ -187,7 +185,7 @@ class Gate:
         if is_last and plans[-1].peak > device.info.capacity:
             device.reserve(*plans[-1].reservation, owner, cancel)  # refuses at once, in the ledger's words
         host = device.host
-        room = host_room(host)
+        room = host.usable()
         usable = [plan for plan in plans if plan.host_bytes <= room] or plans[-1:]
         stack.enter_context(host.reserve(max(plan.host_bytes for plan in usable), 0, owner, cancel))
 
@@ -225,18 +223,23 @@ class Gate:
         reservation = turn.promise(*plan.reservation)
         return None if reservation is None else Admitted(mode, plan, stack.enter_context(reservation))
 
-    def _hold_what_is_there(self, work: Work, mode: Mode, sources: Sources) -> tuple[list[Lease], dict[str, int]]:
+    def _hold_what_is_there(self, work: Work, mode: Mode, sources: Sources) -> tuple[Leases, dict[str, int]]:
         """Leases, and the bytes of what they hold."""
         curve, log_n = work.sizes.curve, work.sizes.log_domain
-        leases: dict[str, Lease] = {TABLE: self._tables.lease(curve, log_n)}
+        wanted: dict[str, Bytes] = {}
         if mode.on_device and sources.matrices is not None:
-            leases[MATRICES] = self._device.lease([sources.matrices])
+            wanted[MATRICES] = sources.matrices
         if mode.is_resident:
             resident = residents(work, mode)
             for query, points in sources.points.items():
                 if query in resident:
-                    leases[query.value] = self._device.lease([points])
-        return list(leases.values()), {what: lease.nbytes for what, lease in leases.items() if lease.nbytes}
+                    wanted[query] = points
+        table, lease = self._tables.lease(curve, log_n), self._device.lease(list(wanted.values()))
+        there = {TABLE: table.nbytes} if table.nbytes else {}
+        for what, nbytes in zip(wanted, lease.each, strict=True):
+            if nbytes:
+                there[what] = nbytes
+        return (table, lease), there
 
     def _tell(self, asked: Mode, admitted: Admitted, owner: Owner) -> None:
         mode = admitted.mode
@@ -249,6 +252,6 @@ class Gate:
         )  # fmt: skip
 
 
-def _release(leases: list[Lease]) -> None:
+def _release(leases: Leases) -> None:
     for lease in leases:
         lease.release()

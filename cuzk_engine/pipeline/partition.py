@@ -59,15 +59,18 @@ class Partition:
     def run(self, stack: ExitStack, admitted: Admitted) -> dict[Query, bytes]:
         """The five sums. Everything is freed when ``stack`` ends."""
         mode = admitted.mode
-        with _Freezing(self):
-            staging = stack.enter_context(Staging(self._device, self._run, self._key, self._witness, mode))
-            staging.prepare(self._evaluation_threads)
-            vectors = None
-            if mode.is_ahead:
-                if self._barrier is not None:
-                    self._barrier(self._run.owner)
-                vectors = staging.upload(stack)
-            sums = stack.enter_context(self._sums(admitted, staging))
+        with Staging(self._device, self._run, self._key, self._witness, mode) as staging:
+            with _Freezing(self):
+                staging.prepare(self._evaluation_threads)
+                vectors = None
+                if mode.is_ahead:
+                    if self._barrier is not None:
+                        self._barrier(self._run.owner)
+                    vectors = staging.upload(stack)
+            with self._sums(admitted, staging) as sums:
+                return self._sum(sums, admitted, staging, vectors)
+
+    def _sum(self, sums: Sums, admitted: Admitted, staging: Staging, vectors: Vectors | None) -> dict[Query, bytes]:
         with _Locked(self._device, self._run), ExitStack() as inside, _Freezing(self):
             if vectors is None:
                 vectors = staging.upload(inside)
@@ -90,7 +93,7 @@ class Partition:
             self._key,
             self._work,
             admitted.mode,
-            {query: admitted.room(query.value) for query in QUERIES},
+            {query: admitted.room(query) for query in QUERIES},
             self._threads,
             arrived=staging.free,
         )

@@ -24,7 +24,7 @@ from functools import cached_property, lru_cache
 from typing import Final, Protocol
 
 from cuzk_engine.curves import Curve
-from cuzk_engine.devices.base import DeviceInfo, HostBudget, Need
+from cuzk_engine.devices.base import DeviceInfo, Need
 from cuzk_engine.devices.pages import block_bytes
 from cuzk_engine.events import Purpose
 from cuzk_engine.groth16.plan import QUERIES, CircuitSizes, PointRange, Query
@@ -283,12 +283,6 @@ def _host(work: Work, mode: Mode, info: DeviceInfo) -> dict[Purpose, int]:
         Purpose.SRS: conversions(mode) * size(conversion_bytes(work, mode)) if work.converts else 0,
     }
     return {purpose: nbytes for purpose, nbytes in host.items() if nbytes}
-
-
-def host_room(host: HostBudget) -> int:
-    """Bytes of host memory that partitions can have: all but what devices hold of it as long as they are open."""
-    use = host.memory()
-    return use.capacity - use.by_purpose.get(Purpose.CONTEXT, 0)
 
 
 def conversions(mode: Mode) -> int:

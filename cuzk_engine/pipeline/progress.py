@@ -55,7 +55,7 @@ class Run:
         self._reached = 0.0
         self._base = 0.0
         self._costs: CostModel | None = None
-        self._done = 0.0
+        self._done = self._total = 0.0
 
     @property
     def costs(self) -> CostModel:
@@ -76,12 +76,12 @@ class Run:
 
     def begin(self, costs: CostModel) -> None:
         """The circuit is known: what is left of the bar is divided by the cost model."""
-        self._costs = costs
+        self._costs, self._total = costs, costs.total()
         self._base = self._reached
 
     def advance(self, cost: float) -> None:
         self._done += cost
-        share, base = self._done / self.costs.total(), self._base
+        share, base = self._done / self._total, self._base
         self._report(base + (1 - base) * share if share < 1.0 else 1.0)
 
     def incident(

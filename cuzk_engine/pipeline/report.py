@@ -20,7 +20,7 @@ from cuzk_engine.groth16.plan import CircuitSizes
 from cuzk_engine.key_checks import CheckedKeys
 from cuzk_engine.params_keys import ParamsSizes
 from cuzk_engine.pipeline.modes import Evaluation, Mode, PipelineSettings, Prestage, Residency, Work, loss, modes
-from cuzk_engine.pipeline.plan import PartitionPlan, host_room, plan_partition, steady_plan
+from cuzk_engine.pipeline.plan import PartitionPlan, plan_partition, steady_plan
 from cuzk_engine.settings import WORKERS_KEY
 from cuzk_engine.units import format_size
 
@@ -119,7 +119,7 @@ def work_of(path: Path | str, checks: CheckedKeys | None = None) -> Work:
 
 def plan_report(device: Device, work: Work, settings: PipelineSettings, workers: int) -> PlanReport:
     """The plan of ``workers`` that prove with one key; nothing is allocated for it."""
-    room, host_capacity, on_host = device.room(), device.host.memory().capacity, host_room(device.host)
+    room, host_capacity, on_host = device.room(), device.host.memory().capacity, device.host.usable()
     context = device.memory().by_purpose.get(Purpose.CONTEXT, 0)
     plans = [planned(work, mode, device) for mode in modes(settings, device.info.kind, work)]
 

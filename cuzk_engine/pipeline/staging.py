@@ -75,6 +75,8 @@ class Staging:
 
     def free(self) -> None:
         """Waits for the uploads; calling it twice does nothing."""
+        if not self._sources:
+            return
         buffers, self._buffers = self._buffers, []
         uploads, self._uploads = self._uploads, []
         try:
@@ -91,10 +93,9 @@ class Staging:
 
 def allocate_abc(stack: ExitStack, device: Device, run: Run, nbytes: int) -> list[Buffer]:
     buffers: list[Buffer] = []
+    stack.callback(lambda: do_all([buffer.free for buffer in reversed(buffers)]))
     for _ in "abc":
-        buffer = device.allocate(nbytes, Purpose.ABC, run.owner)
-        stack.callback(buffer.free)
-        buffers.append(buffer)
+        buffers.append(device.allocate(nbytes, Purpose.ABC, run.owner))
     return buffers
 
 

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from cuzk_engine import native
 from cuzk_engine.devices.base import Buffer, Bytes, Device, DeviceEvent, Msm, Reservation, StagingBuffer
@@ -26,10 +27,16 @@ from cuzk_engine.pipeline.progress import Run
 from cuzk_engine.pipeline.staging import Vectors, do_all
 
 
-@dataclass(frozen=True, slots=True)
-class _Launch:
+class _Launch(NamedTuple):
+    """``share``: of its query's points; ``first``: the number of its first scalar in their vector; ``nbytes``: of the
+    result."""
+
     query: Query
+    group: Group
     part: PointRange
+    share: float
+    first: int
+    nbytes: int
     is_last: bool  # of its query
 
 
@@ -121,7 +128,7 @@ class Sums:
         count = outstanding(self._mode, self._device.info)
         largest = self._sizes.curve.g2_bytes
         for _ in range(count):
-            self._results.append(self._device.allocate(largest, Purpose.RESULT, self._run.owner))
+            self._results.append(self._device.result(largest, self._run.owner))
         for number, launch in enumerate(self._launches):
             while len(self._running) >= count:
                 self._collect_first()
@@ -151,14 +158,16 @@ class Sums:
         """Brings the points of a launch on their way, where they travel."""
         if number >= len(self._launches):
             return
-        query, part = self._launches[number].query, self._launches[number].part
+        launch = self._launches[number]
+        query, part = launch.query, launch.part
         target = self._conversion(number) if self._work.converts else None
         sent = _Sent(self._key.points(query, part, target, self._call))
         self._sent.append(sent)
         if target is not None:
             self._reading[number % len(self._converted)] = sent
-        resident = query in self._resident
-        if not resident and msm_need(self._sizes, self._device, query, part, resident=resident).transit:
+        if query in self._resident:
+            return
+        if msm_need(self._sizes, self._device, query, part, resident=False).transit:
             sent.buffer = self._device.allocate(sent.points.nbytes, Purpose.SRS, self._run.owner)
             sent.event = self._device.upload(sent.buffer, sent.points, Kind.UPLOAD_SRS, self._run.owner)
 
@@ -174,14 +183,12 @@ class Sums:
         return self._converted[index].data
 
     def _launch_one(self, launch: _Launch, vectors: Vectors, sent: _Sent, result: Buffer) -> None:
-        query, part, sizes, run = launch.query, launch.part, self._sizes, self._run
-        scalars = vectors.abc[0] if query is Query.H else vectors.witness
-        offset = sizes.n_public + 1 if query is Query.L else 0
+        query, run = launch.query, self._run
+        scalars, after = (vectors.abc[0], None) if query is Query.H else (vectors.witness, vectors.ready["w"])
         operation = Msm(
-            sizes.curve, query.group, sent.points, scalars, offset + part.first, part.n, result,
-            resident=query in self._resident, room=self._room[query], sent=sent.buffer,
+            self._sizes.curve, launch.group, sent.points, scalars, launch.first, launch.part.n, result,
+            query in self._resident, self._room[query], sent.buffer,
         )  # fmt: skip
-        after = None if query is Query.H else vectors.ready["w"]
         try:
             event = self._device.launch(operation, run.owner, run.cancel, after)
         except BaseException:
@@ -194,24 +201,30 @@ class Sums:
             vectors.witness.free()
 
     def _collect_first(self) -> None:
-        running = self._running[0]
-        query, part, sizes = running.launch.query, running.launch.part, self._sizes
+        running, run = self._running[0], self._run
+        launch = running.launch
+        query = launch.query
         running.event.wait()
-        nbytes = sizes.point_bytes(query)
-        found = self._device.download(running.result, nbytes, Kind.DOWNLOAD_RESULT, self._run.owner)
+        found = self._device.download(running.result, launch.nbytes, Kind.DOWNLOAD_RESULT, run.owner)
         self._running.popleft()
         running.sent.free()
         known = self._sums.get(query)
-        self._sums[query] = found if known is None else add_points(sizes.curve, Group(query.group), known, found)
+        self._sums[query] = found if known is None else add_points(self._sizes.curve, launch.group, known, found)
         self._arrived()
-        whole = sizes.query_length(query)
-        self._run.advance(self._run.costs.msm(query) * (part.n / whole if whole else 1))
+        run.advance(run.costs.msm(query) * launch.share)
 
 
 @lru_cache(maxsize=64)
 def _all_launches(sizes: CircuitSizes, batch: int) -> tuple[_Launch, ...]:
     found = []
     for query in QUERIES:
-        parts = sizes.launches(query, batch)
-        found += [_Launch(query, part, part is parts[-1]) for part in parts]
+        parts, whole, nbytes = sizes.launches(query, batch), sizes.query_length(query), sizes.point_bytes(query)
+        offset = sizes.n_public + 1 if query is Query.L else 0
+        found += [
+            _Launch(
+                query, Group(query.group), part, part.n / whole if whole else 1.0, offset + part.first, nbytes,
+                part is parts[-1],
+            )
+            for part in parts
+        ]  # fmt: skip
     return tuple(found)

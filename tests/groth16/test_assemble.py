@@ -6,8 +6,9 @@ import pytest
 
 from cuzk_engine.curves import BN254, CURVES
 from cuzk_engine.formats.points import encode_g1, encode_g2
+from cuzk_engine.formats.proof import Proof
 from cuzk_engine.formats.zkey import ZKey
-from cuzk_engine.groth16.assemble import BlindedKey, Blinding, assemble
+from cuzk_engine.groth16.assemble import Assembly, fresh_blinding, joined
 from cuzk_engine.groth16.plan import Query
 from cuzk_engine.native import Group
 from tests.support.arithmetic import CurveMath
@@ -37,8 +38,30 @@ def test_the_formula(curve, blinding):
     c = g1.add(sums[Query.L], sums[Query.H])
     for term in (g1.mul(a, s), g1.mul(b1, r), g1.mul(delta1, -r * s % curve.r)):
         c = g1.add(c, term)
-    proof = assemble(curve, BlindedKey.of(zkey, Blinding(r, s)), encoded)
-    assert (proof.curve, proof.a, proof.b, proof.c) == (curve, a, b2, c)
+    early = {query: encoded[query] for query in (Query.A, Query.B1)}
+    for known in ((), ({},), (early,), ({Query.H: encoded[Query.H]}, early, encoded)):
+        factors = iter((r, s))  # and no third one
+        assembly = Assembly(curve, joined(zkey), lambda _, factors=factors: next(factors))
+        for these in known:
+            assembly.begin(these)
+        proof = assembly.finish(encoded)
+        assert (proof.curve, proof.decoded()) == (curve, Proof(curve, a, b2, c))
+        assert proof.data.startswith(encode_g1(curve, a) + encode_g2(curve, b2) + encode_g1(curve, c))
+
+
+@curves
+def test_factors_are_forgotten_and_never_shown(curve):
+    zkey = ZKey.open(case(curve.snarkjs_name, "mul_pub").path("circuit.zkey"))
+    sums = {query: bytes(curve.g2_bytes if query is Query.B2 else curve.g1_bytes) for query in Query}
+    assembly = Assembly(curve, joined(zkey), lambda _: 4242)
+    secret = (4242).to_bytes(32, "little")
+    assembly.begin({})
+    assert secret in assembly._blinding
+    assembly.begin({Query.A: sums[Query.A], Query.B1: sums[Query.B1]})
+    proof = assembly.finish(sums)
+    assert not any(isinstance(held, bytes) and secret in held for held in vars(assembly).values())
+    assert secret not in proof.data
+    assert "4242" not in repr(assembly)
 
 
 def _array(raw):
@@ -48,8 +71,7 @@ def _array(raw):
 
 
 def test_blinding_is_fresh_and_covers_the_field():
-    seen = [Blinding.fresh(BN254) for _ in range(2000)]
-    values = [value for item in seen for value in (item.r, item.s)]
+    values = [value for _ in range(2000) for value in _values(fresh_blinding(BN254))]
     assert len(set(values)) == len(values)
     assert all(0 <= value < BN254.r for value in values)
     # Uniform: each of 8 equal parts of the field gets about 500; 5 standard deviations are 105.
@@ -57,14 +79,17 @@ def test_blinding_is_fresh_and_covers_the_field():
     assert all(abs(parts[part] - 500) < 110 for part in range(8))
 
 
-def test_blinding_asks_for_values_below_the_order_and_hides_them():
+def test_blinding_asks_for_values_below_the_order():
     asked = []
 
     def below(bound):
         asked.append(bound)
         return 424242 + len(asked)
 
-    blinding = Blinding.fresh(BN254, below)
+    assert _values(fresh_blinding(BN254, below)) == [424243, 424244]
     assert asked == [BN254.r, BN254.r]
-    assert (blinding.r, blinding.s) == (424243, 424244)
-    assert "4242" not in repr(blinding)
+
+
+def _values(blinding):
+    assert len(blinding) == 64
+    return [int.from_bytes(part, "little") for part in (blinding[:32], blinding[32:])]

@@ -9,7 +9,8 @@ import pytest
 from cuzk_engine import native
 from cuzk_engine.curves import BLS12_381, BN254, CURVES, G1_INFINITY, G2_INFINITY
 from cuzk_engine.errors import FormatError, ProofInvalidError
-from cuzk_engine.formats.proof import Proof, PublicSignals, VerificationKey
+from cuzk_engine.formats.points import encode_g1, encode_g2
+from cuzk_engine.formats.proof import EncodedProof, Proof, PublicSignals, VerificationKey
 from cuzk_engine.formats.zkey import ZKey
 from cuzk_engine.groth16.verify import PreparedKey
 from cuzk_engine.native import Field, Group, library
@@ -45,6 +46,53 @@ def test_proofs_of_snarkjs_are_valid(item, verify):
     vkey, public, proof = load(item)
     verify(vkey, public, proof)
     assert VerificationKey.from_zkey(ZKey.open(item.path("circuit.zkey"))) == vkey
+
+
+@cases
+@pytest.mark.parametrize("independent", [True, False])
+def test_proofs_as_they_are_assembled(item, independent):
+    vkey, public, proof = load(item)
+    prepared, signals = PreparedKey(vkey, independent=independent), encode_signals(public)
+    prepared.verify_encoded(signals, encode(proof))
+    if not public:
+        return
+    with pytest.raises(ProofInvalidError, match="pairing equation does not hold"):
+        prepared.verify_encoded(bytes([signals[0] ^ 1]) + signals[1:], encode(proof))
+    with pytest.raises(ProofInvalidError, match=f"{len(public) - 1} public signals, the verification key expects"):
+        prepared.verify_encoded(signals[32:], encode(proof))
+
+
+@curves
+def test_bad_points_as_they_are_assembled(curve):
+    vkey, public, proof = good(curve)
+    prepared, signals, data, size = PreparedKey(vkey), encode_signals(public), encode(proof).data, curve.n8q
+    over = curve.q.to_bytes(size, "little")
+    for place, item in ((0, "pi_a"), (1, "pi_a"), (2, "pi_b"), (5, "pi_b"), (6, "pi_c"), (7, "pi_c")):
+        at = place * size
+        for part, text in ((over, "has a coordinate that is out of range"), (bytes(size), "is not on its curve")):
+            changed = EncodedProof(curve, data[:at] + part + data[at + size :])
+            with pytest.raises(ProofInvalidError, match=f"^{item} {text}$"):
+                prepared.verify_encoded(signals, changed)
+    outside = EncodedProof(curve, data[: 2 * size] + encode_g2(curve, _outside_g2(curve)) + data[6 * size :])
+    with pytest.raises(ProofInvalidError, match=r"^pi_b is not of the group's order$"):
+        prepared.verify_encoded(signals, outside)
+    other = next(other for other in CURVES if other is not curve)
+    with pytest.raises(ProofInvalidError, match=f"proof is for {other.title}, the verification key for {curve.title}"):
+        prepared.verify_encoded(signals, EncodedProof(other, data))
+
+
+def encode_signals(public):
+    return b"".join(value.to_bytes(32, "little") for value in public)
+
+
+def encode(proof):
+    """As the native library would."""
+    curve = proof.curve
+    plain = b"".join(v.to_bytes(curve.n8q, "little") for v in (*proof.a, *proof.b[0], *proof.b[1], *proof.c))
+    points = encode_g1(curve, proof.a) + encode_g2(curve, proof.b) + encode_g1(curve, proof.c)
+    encoded = EncodedProof(curve, points + plain)
+    assert encoded.decoded() == proof
+    return encoded
 
 
 @cases
@@ -182,7 +230,7 @@ def test_threads_take_turns_with_one_scratch(monkeypatch):
     monkeypatch.setattr(native, "aligned", lambda nbytes: made.append(nbytes) or aligned(nbytes))
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(lambda _: prepared.verify(public, proof), range(9)))
-    scratch = library().msm_scratch_bytes(BN254, Group.G1, len(vkey.ic), 1)
+    scratch = library().msm_scratch_bytes(BN254, Group.G1, vkey.n_public, 1)
     assert made.count(scratch) == 1
 
 

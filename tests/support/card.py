@@ -24,12 +24,12 @@ NOBODY = Owner()
 class Lease:
     def __init__(self, card, keys):
         self._card, self._keys = card, keys
-        self.nbytes = 0
         with card.guard:
+            self.each = [card.resident[key].nbytes if key in card.resident else 0 for key in keys]
             self._held = [key for key in keys if key in card.resident]
             for key in self._held:
                 card.users[key] = card.users.get(key, 0) + 1
-                self.nbytes += card.resident[key].nbytes
+        self.nbytes = sum(self.each)
 
     def release(self):
         held, self._held = self._held, []

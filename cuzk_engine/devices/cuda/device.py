@@ -11,10 +11,10 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import cupy
 import numpy as np
@@ -54,7 +54,8 @@ from cuzk_engine.devices.cuda.module import Kernels
 from cuzk_engine.devices.cuda.need import FR_BYTES
 from cuzk_engine.devices.cuda.operations import FACTOR_BYTES, Operations
 from cuzk_engine.devices.cuda.resident import Residents
-from cuzk_engine.devices.cuda.results import Rows
+from cuzk_engine.devices.cuda.result_rows import ALL_BYTES, ROWS, ResultRows
+from cuzk_engine.devices.cuda.results import ROW_BYTES, Rows
 from cuzk_engine.devices.cuda.slots import HIGHEST, PARALLEL, Slots
 from cuzk_engine.devices.cuda.timeline import CudaEvent, Timeline, span_times
 from cuzk_engine.devices.cuda.vector_launcher import VectorLauncher
@@ -94,7 +95,7 @@ class CudaDevice(LedgerDevice):
         self._id, self._number, self._sink = f"cuda:{number}", number, sink
         self._guard = Guard(self._id, number, self._on_loss)
         self._closed = False
-        self._prepared: set[str] = set()  # curves
+        self._prepared: set[Curve] = set()
         self._read: tuple[tuple[int, int, int] | None, int] = None, 0
         self._launching = threading.RLock()
         self._uploading = threading.Lock()
@@ -112,7 +113,9 @@ class CudaDevice(LedgerDevice):
             self._own = max(0, before.free - free) if before is not None else 0
             self._margin = max(_LEAST_MARGIN, total // _MARGIN_SHARE)
             fixed = self._own + self._margin
-            capacity = free + self._own if limit is None else min(free + self._own, limit + fixed + FACTOR_BYTES)
+            capacity = (
+                free + self._own if limit is None else min(free + self._own, limit + fixed + FACTOR_BYTES + ALL_BYTES)
+            )
             self._ledger = Ledger(self._id, capacity, sink, ADVICE, self._available)
             self._context = self._ledger.take(fixed, Purpose.CONTEXT, _NOBODY)
             self._budget = need.msm_budget(capacity - fixed, parallel)
@@ -127,6 +130,7 @@ class CudaDevice(LedgerDevice):
             kernels = Kernels(cache, self._id, sink, progress)
             self._factors = self._memory.allocate(FACTOR_BYTES, Purpose.CONTEXT, _NOBODY)
             self._operations = Operations(kernels, self._factors)
+            self._results = ResultRows(self._memory.allocate(ROW_BYTES, Purpose.CONTEXT, _NOBODY) for _ in range(ROWS))
             self._rows = Rows(self._guard, lambda nbytes: self.staging(nbytes, Purpose.CONTEXT, _NOBODY, pinned=True))
             self._launcher = MsmLauncher(
                 self._memory, self._slots, self._loader, self._timeline, self._guard, self._launching, self._budget,
@@ -135,6 +139,10 @@ class CudaDevice(LedgerDevice):
             self._vectors = VectorLauncher(
                 self._memory, self._residents, self._loader, self._timeline, self._guard, self._launching, self._compute
             )
+            self._launches: dict[type[Operation], Callable[[Any, Owner, CudaEvent | None], CudaEvent]] = {
+                Msm: self._msm, Evaluate: self._evaluate, NttTable: self._fill_table, CosetExtend: self._extend,
+                HJoin: self._join, Quotient: self._quotient,
+            }  # fmt: skip
             source = "free on the card at the start" if limit is None else "given"
             self._info = card.describe(number, capacity, source, parallel)
 
@@ -144,14 +152,20 @@ class CudaDevice(LedgerDevice):
 
     @property
     def context_bytes(self) -> int:
-        """What the context, the kernels' code and their stacks count as, from the start to the end."""
-        return self._context.nbytes + self._factors.nbytes
+        """What the context, the kernels' code and their stacks, and rows for results count as, from the start to the
+        end."""
+        return self._context.nbytes + FACTOR_BYTES + ALL_BYTES
 
     def allocate(
         self, nbytes: int, purpose: Purpose, owner: Owner, out_of: base.Reservation | None = None
     ) -> CudaBuffer:
         self._check_open()
-        return self._memory.allocate(nbytes, purpose, owner, own_reservation(out_of))
+        room = None if out_of is None else own_reservation(out_of)
+        return self._memory.allocate(nbytes, purpose, owner, room)
+
+    def result(self, nbytes: int, owner: Owner) -> CudaBuffer:
+        self._check_open()
+        return self._results.take(nbytes) or self._memory.allocate(nbytes, Purpose.RESULT, owner)
 
     def upload(self, target: base.Buffer, source: Bytes, kind: str, owner: Owner) -> CudaEvent:
         buffer = _own(target)
@@ -225,37 +239,11 @@ class CudaDevice(LedgerDevice):
         cancel.check()
         if after is not None and not isinstance(after, CudaEvent):
             raise TypeError("an event of another kind of device")
-        if operation.curve.name not in self._prepared:
+        if operation.curve not in self._prepared:
             with self._guard, self._launching:
                 self._operations.prepare(operation.curve, owner, cancel.check)
-            self._prepared.add(operation.curve.name)
-        if isinstance(operation, Msm):
-            return self._msm(operation, owner, after)
-        ops, vectors = self._operations, self._vectors
-        match operation:
-            case Evaluate():
-                return self._evaluate(operation, owner, after)
-            case NttTable(table=table):
-                target = _own(table, need.table_bytes(operation.log_n))
-                return vectors.launch([], [target], Kind.NTT, owner, after, lambda: ops.fill_table(operation, target))
-            case CosetExtend(data=data, table=table):
-                vector, twiddles = _own(data), _own(table)
-                return vectors.play(
-                    [twiddles], [vector], Kind.NTT_COSET, owner, after,
-                    lambda stream, frame: ops.coset_extend(operation, vector, twiddles, stream, frame),
-                )  # fmt: skip
-            case HJoin(a=a, b=b, c=c):
-                abc = (_own(a), _own(b), _own(c))
-                return vectors.play(
-                    abc[1:], abc[:1], Kind.POINTWISE, owner, after,
-                    lambda stream, frame: ops.join(operation, *abc, stream, frame),
-                )  # fmt: skip
-            case Quotient(a=a, b=b, c=c, table=table):
-                abc, twiddles = (_own(a), _own(b), _own(c)), _own(table)
-                return vectors.launch(
-                    [*abc[1:], twiddles], abc[:1], Kind.POINTWISE, owner, after,
-                    lambda: ops.quotient(operation, *abc, twiddles),
-                )  # fmt: skip
+            self._prepared.add(operation.curve)
+        return self._launches[type(operation)](operation, owner, after)
 
     def msm_need(self, curve: Curve, group: int, n: int, present: int, *, resident: bool) -> Need:
         return need.msm_need(curve, group, n, present, self._budget, resident=resident)
@@ -304,8 +292,7 @@ class CudaDevice(LedgerDevice):
             others = max(0, total - free - ours)
         else:
             others = sum(row.bytes or 0 for row in found)
-        available = min(self._info.capacity, free + ours)
-        return Room(available, self._ledger.used, self._ledger.idle(), others, self._margin)
+        return Room(self._ledger.available(), self._ledger.used, self._ledger.idle(), others, self._margin)
 
     def others(self) -> tuple[OtherProcess, ...]:
         return self._list(self._physical()[2]) or ()
@@ -395,6 +382,33 @@ class CudaDevice(LedgerDevice):
         witness, nbytes = _own(operation.witness), operation.domain * FR_BYTES
         out = _own(operation.a, nbytes), _own(operation.b, nbytes), _own(operation.c, nbytes)
         return self._vectors.evaluate(self._operations, operation, witness, out, owner, after)
+
+    def _fill_table(self, operation: NttTable, owner: Owner, after: CudaEvent | None) -> CudaEvent:
+        table = _own(operation.table, need.table_bytes(operation.log_n))
+        return self._vectors.launch(
+            (), (table,), Kind.NTT, owner, after, lambda: self._operations.fill_table(operation, table)
+        )
+
+    def _extend(self, operation: CosetExtend, owner: Owner, after: CudaEvent | None) -> CudaEvent:
+        data, table = _own(operation.data), _own(operation.table)
+        return self._vectors.play(
+            (table,), (data,), Kind.NTT_COSET, owner, after,
+            lambda stream, frame: self._operations.coset_extend(operation, data, table, stream, frame),
+        )  # fmt: skip
+
+    def _join(self, operation: HJoin, owner: Owner, after: CudaEvent | None) -> CudaEvent:
+        a, b, c = _own(operation.a), _own(operation.b), _own(operation.c)
+        return self._vectors.play(
+            (b, c), (a,), Kind.POINTWISE, owner, after,
+            lambda stream, frame: self._operations.join(operation, a, b, c, stream, frame),
+        )  # fmt: skip
+
+    def _quotient(self, operation: Quotient, owner: Owner, after: CudaEvent | None) -> CudaEvent:
+        a, b, c, table = _own(operation.a), _own(operation.b), _own(operation.c), _own(operation.table)
+        return self._vectors.launch(
+            (b, c, table), (a,), Kind.POINTWISE, owner, after,
+            lambda: self._operations.quotient(operation, a, b, c, table),
+        )  # fmt: skip
 
     def _check_open(self) -> None:
         if self._closed:

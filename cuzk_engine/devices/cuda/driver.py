@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import cupy
@@ -40,22 +40,33 @@ def functions() -> Driver:
     return Driver(*(ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in _FUNCTIONS))
 
 
-@functools.cache
-def _call(name: str, *types: Any) -> Any:
-    function = getattr(ctypes.CDLL(_DRIVER), name)
-    function.argtypes, function.restype = types, ctypes.c_int
-    return function
+def _function(name: str, *types: Any) -> Callable[[], Any]:
+    """What finds a function of the driver, which is loaded when the first one is asked for."""
+
+    @functools.cache
+    def found() -> Any:
+        function = getattr(ctypes.CDLL(_DRIVER), name)
+        function.argtypes, function.restype = types, ctypes.c_int
+        return function
+
+    return found
+
+
+_event_record = _function("cuEventRecord", ctypes.c_void_p, ctypes.c_void_p)
+_event_query = _function("cuEventQuery", ctypes.c_void_p)
+_pointer_attribute = _function("cuPointerGetAttribute", ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64)
+_pool_attribute = _function("cuMemPoolGetAttribute", ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
 
 
 def record(event: int, stream: int) -> None:
     """Behind what the stream does."""
-    code = _call("cuEventRecord", ctypes.c_void_p, ctypes.c_void_p)(event, stream)
+    code = _event_record()(event, stream)
     if code:
         cupy.cuda.driver.check_status(code)
 
 
 def is_over(event: int) -> bool:
-    code = _call("cuEventQuery", ctypes.c_void_p)(event)
+    code = _event_query()(event)
     if code and code != _NOT_READY:
         cupy.cuda.driver.check_status(code)
     return not code
@@ -64,8 +75,7 @@ def is_over(event: int) -> bool:
 def is_page_locked(address: int) -> bool:
     """Whether the driver knows the host memory at ``address`` as page-locked."""
     kind = ctypes.c_uint()
-    call = _call("cuPointerGetAttribute", ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64)
-    code = call(ctypes.byref(kind), _MEMORY_TYPE, address)
+    code = _pointer_attribute()(ctypes.byref(kind), _MEMORY_TYPE, address)
     if code == _INVALID_VALUE:  # memory that it does not know
         return False
     if code:
@@ -76,8 +86,7 @@ def is_page_locked(address: int) -> bool:
 def pool_use(pool: int, what: int) -> int:
     """Bytes of a pool, ``USED`` or ``RESERVED``."""
     found = ctypes.c_uint64()
-    call = _call("cuMemPoolGetAttribute", ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
-    code = call(pool, what, ctypes.byref(found))
+    code = _pool_attribute()(pool, what, ctypes.byref(found))
     if code:
         cupy.cuda.driver.check_status(code)
     return found.value

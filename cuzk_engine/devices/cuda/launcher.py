@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from cupy.cuda import runtime
@@ -12,7 +11,7 @@ from cuzk_engine.devices.base import Msm, Owner
 from cuzk_engine.devices.cuda import need
 from cuzk_engine.devices.cuda.guard import Guard
 from cuzk_engine.devices.cuda.loader import Loader
-from cuzk_engine.devices.cuda.memory import CudaBuffer, Memory
+from cuzk_engine.devices.cuda.memory import CudaBuffer, Memory, used, waits
 from cuzk_engine.devices.cuda.moments import Moment
 from cuzk_engine.devices.cuda.operations import Operations, Points
 from cuzk_engine.devices.cuda.replay import Fetch, Frame
@@ -49,20 +48,19 @@ class MsmLauncher:
         owner: Owner,
         after: CudaEvent | None,
     ) -> CudaEvent:
-        with (
-            self._guard,
-            self._slots.next() as (slot, place),
-            self._points(operation, sent, slot, owner) as points,
-            self._launching,
-        ):
-            if points is None or points.count == 0:
-                return self._enqueue_none(operations, operation, points, slot, place, scalars, result, after)
-            return self._enqueue(operations, operation, points, slot, place, scalars, result, owner, after)
-
-    def _points(
-        self, operation: Msm, sent: CudaBuffer | None, slot: Slot, owner: Owner
-    ) -> AbstractContextManager[Points | None]:
-        return self._loader.points(operation, sent, slot, owner) if operation.n else nullcontext()
+        with self._guard:
+            points, resident = None, None
+            slot, place = self._slots.take()
+            try:
+                if operation.n:
+                    points, resident = self._loader.points(operation, sent, slot, owner)
+                with self._launching:
+                    if points is None or points.count == 0:
+                        return self._enqueue_none(operations, operation, points, slot, place, scalars, result, after)
+                    return self._enqueue(operations, operation, points, slot, place, scalars, result, owner, after)
+            finally:
+                self._loader.let_go(resident)
+                self._slots.put(slot)
 
     def _enqueue(
         self,
@@ -76,22 +74,22 @@ class MsmLauncher:
         owner: Owner,
         after: CudaEvent | None,
     ) -> CudaEvent:
-        how, stream = operations.sum_of(operation, points, scalars, self._budget), place.stream
+        how = operations.sum_of(operation, points, scalars, self._budget)
         scratch = slot.scratch(how.nbytes, owner)
-        reads = (scalars, points.block)
-        before = _before(slot, after, stream.ptr, (*reads, scratch), result)
+        before = _before(slot, after, place, (scalars, points.block, scratch), result)
         moments, nbytes = self._timeline.moments, need.point_bytes(operation.curve, operation.group)
         marks, end = moments.marks(1 + len(how.phases)), moments.end()
         row = self._rows.take(nbytes)
         fetch = None if row is None else Fetch(row.address, result.address, nbytes, moments.end())
         try:
-            frame = Frame(before, marks.events[0], end, fetch)
+            frame = Frame(before, marks.handles[0], end, fetch)
             operations.msm(how, points, scalars, result, scratch, place, marks, frame)
         except BaseException:
             runtime.deviceSynchronize()  # what was launched may be on any of the place's streams
             raise
         there = end if fetch is None else fetch.there
-        _used(slot, stream, reads, result, end, there)
+        _used(slot, place, (scalars, points.block, *slot.buffers), result, end)
+        result.reads[place.stream.ptr] = there
         ends = (end,) if fetch is None else (end, there)
         times = msm_times(how.phases, fetched=fetch is not None)
         self._timeline.add(marks, ends, times, owner, nbytes, True, row)
@@ -114,34 +112,25 @@ class MsmLauncher:
         stream, moments = place.stream, self._timeline.moments
         reads = (scalars,) if points is None else (scalars, points.block)
         marks, end = moments.marks(1), moments.end()
-        frame = Frame(_before(slot, after, stream.ptr, reads, result), marks.events[0], end)
+        frame = Frame(_before(slot, after, place, reads, result), marks.handles[0], end)
         try:
             operations.no_points(operation, result, stream, frame)
         except BaseException:
             stream.synchronize()  # the result may be written yet, and no event ends that
             raise
-        _used(slot, stream, reads, result, end, end)
+        _used(slot, place, (*reads, *slot.buffers), result, end)
         moments.give_back(marks)
         return CudaEvent(end, self._timeline, self._guard, over=self._slots.reap)
 
 
-def _used(
-    slot: Slot, stream: Any, reads: tuple[CudaBuffer, ...], result: CudaBuffer, end: Moment, there: Moment
-) -> None:
-    """What a sum used, up to its ``end``; its result is read until ``there``."""
-    slot.ended(stream, end)
-    for buffer in reads:
-        buffer.was_read(stream, end)
-    result.was_written(stream, end)
-    if there is not end:
-        result.was_read(stream, there)
+def _used(slot: Slot, place: Place, reads: tuple[CudaBuffer, ...], result: CudaBuffer, end: Moment) -> None:
+    """What a sum used, up to its ``end``."""
+    slot.last = end
+    used(place.stream.ptr, reads, (result,), end)
 
 
 def _before(
-    slot: Slot, after: CudaEvent | None, stream: int, reads: tuple[CudaBuffer, ...], result: CudaBuffer
-) -> list[Any]:
-    """The events that have to be over before the first kernel, each once."""
-    events = [slot.last, None if after is None else after.event, *result.to_write(stream)]
-    for buffer in reads:
-        events += buffer.to_read(stream)
-    return list(dict.fromkeys([event for event in events if event is not None]))
+    slot: Slot, after: CudaEvent | None, place: Place, reads: tuple[CudaBuffer, ...], result: CudaBuffer
+) -> dict[int, Any]:
+    """The events that have to be over before the first kernel, by their handles."""
+    return waits(place.stream.ptr, reads, (result,), (slot.last, None if after is None else after.event))

@@ -18,7 +18,7 @@ from cuzk_engine.devices.cuda.guard import Guard
 from cuzk_engine.devices.cuda.memory import CudaBuffer, Memory
 from cuzk_engine.devices.cuda.need import ENTRY_BYTES
 from cuzk_engine.devices.cuda.operations import Points, points_in
-from cuzk_engine.devices.cuda.resident import Residents, Use
+from cuzk_engine.devices.cuda.resident import Resident, Residents
 from cuzk_engine.devices.cuda.slots import Slot
 from cuzk_engine.devices.cuda.timeline import Timeline, span_times
 from cuzk_engine.devices.ledger import Reservation
@@ -53,10 +53,20 @@ class Loader:
     def close(self) -> None:
         self._feeder.close()
 
-    def points(self, operation: Msm, sent: CudaBuffer | None, slot: Slot, owner: Owner) -> PointsThere:
-        """The points on the device for a block: resident where they can be, else in ``sent``, or in ``slot`` for this
-        launch alone."""
-        return PointsThere(self, self._residents, operation, sent, slot, owner)
+    def points(
+        self, operation: Msm, sent: CudaBuffer | None, slot: Slot, owner: Owner
+    ) -> tuple[Points, Resident | None]:
+        """The points on the device: resident where they can be, until they are `let_go`, else in ``sent``, or in
+        ``slot`` for this launch alone."""
+        if operation.resident:
+            found = self._residents.acquire("points", operation.points, lambda: self.make(operation, owner))
+            if found is not None:
+                return found.value, found
+        return self.bring(operation, sent, slot, owner), None
+
+    def let_go(self, points: Resident | None) -> None:
+        if points is not None:
+            self._residents.let_go(points)
 
     def make(self, operation: Msm, owner: Owner) -> tuple[CudaBuffer, Points]:
         """Brings points that are to stay."""
@@ -128,34 +138,3 @@ class Loader:
             times = span_times(Lane.H2D, Kind.UPLOAD_SRS)
             self._timeline.add(marks, (end,), times, owner, nbytes, pinned, rows)
         return end
-
-
-class PointsThere:
-    """See `Loader.points`."""
-
-    __slots__ = ("_loader", "_operation", "_owner", "_sent", "_slot", "_use")
-
-    def __init__(
-        self,
-        loader: Loader,
-        residents: Residents,
-        operation: Msm,
-        sent: CudaBuffer | None,
-        slot: Slot,
-        owner: Owner,
-    ) -> None:
-        self._loader, self._operation, self._sent, self._slot, self._owner = loader, operation, sent, slot, owner
-        self._use: Use | None = None
-        if operation.resident:
-            self._use = residents.use("points", operation.points, lambda: loader.make(operation, owner))
-
-    def __enter__(self) -> Points:
-        if self._use is not None:
-            found: Points | None = self._use.__enter__()
-            if found is not None:
-                return found
-        return self._loader.bring(self._operation, self._sent, self._slot, self._owner)
-
-    def __exit__(self, *exc: object) -> None:
-        if self._use is not None:
-            self._use.__exit__(*exc)

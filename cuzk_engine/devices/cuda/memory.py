@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Any, Final
 
 import cupy
@@ -44,11 +45,12 @@ class Memory:
 
     def allocate(self, nbytes: int, purpose: Purpose, owner: Owner, out_of: Reservation | None = None) -> CudaBuffer:
         """A buffer for every stream. Raises OutOfDeviceMemoryError; nothing is counted then."""
-        return self._take(nbytes, purpose, owner, out_of, self._stream, self._freeing, self._there)
+        with self.guard:
+            return self._take(nbytes, purpose, owner, out_of, self._stream, self._freeing, self._there)
 
     def scratch(self, nbytes: int, purpose: Purpose, owner: Owner, stream: Any, there: Any = None) -> CudaBuffer:
-        """Memory that comes and goes in the order of ``stream``'s work. ``there``: an event of that stream's, recorded
-        anew for those who use the memory on others; None: nobody does."""
+        """Memory that comes and goes in the order of ``stream``'s work, asked for in the guard's block. ``there``: an
+        event of that stream's, recorded anew for those who use the memory on others; None: nobody does."""
         return self._take(nbytes, purpose, owner, None, stream, stream, there)
 
     def _take(
@@ -65,10 +67,12 @@ class Memory:
         was told to wait for it waits for what it was then, and whoever will be waits for more."""
         grant = self.ledger.take(nbytes, purpose, owner, out_of)
         try:
-            with self.guard:
-                address = self._malloc(nbytes, stream, purpose) if nbytes else 0
-                if there is not None:
-                    driver.record(there.ptr, stream.ptr)
+            try:
+                address = int(runtime.mallocAsync(nbytes, stream.ptr)) if nbytes else 0
+            except runtime.CUDARuntimeError as error:
+                address = self._malloc_again(nbytes, stream, purpose, error)
+            if there is not None:
+                driver.record(there.ptr, stream.ptr)
         except BaseException:
             self.ledger.give_back(grant)
             raise
@@ -76,13 +80,10 @@ class Memory:
         self._live.add(buffer)
         return buffer
 
-    def _malloc(self, nbytes: int, stream: Any, purpose: str) -> int:
-        try:
-            return int(runtime.mallocAsync(nbytes, stream.ptr))
-        except runtime.CUDARuntimeError as error:
-            if error.status != faults.OUT_OF_MEMORY:
-                raise
-        # What was freed behind running kernels comes back when they are done.
+    def _malloc_again(self, nbytes: int, stream: Any, purpose: str, error: Any) -> int:
+        """What was freed behind running kernels comes back when they are done."""
+        if error.status != faults.OUT_OF_MEMORY:
+            raise error
         self.trim(everything=True)
         try:
             return int(runtime.mallocAsync(nbytes, stream.ptr))
@@ -92,19 +93,6 @@ class Memory:
             free, _ = runtime.memGetInfo()
             ledger = self.ledger
             raise OutOfDeviceMemoryError(ledger.device, purpose, nbytes, int(free), ledger.capacity) from error
-
-    def release(self, address: int, events: Iterable[Any], stream: Any) -> None:
-        """Frees on ``stream`` behind ``events``."""
-        try:
-            with self.guard:
-                for event in events:
-                    stream.wait_event(event)
-                runtime.freeAsync(address, stream.ptr)
-        except DeviceLostError:  # its memory went with it
-            pass
-
-    def forget(self, buffer: CudaBuffer) -> None:
-        self._live.discard(buffer)
 
     def free_all(self) -> None:
         """Frees every buffer, as nobody may after the device was closed: its streams may be gone then."""
@@ -145,24 +133,21 @@ class CudaBuffer(GrantedBuffer):
     does it where the plain content is asked for.
     """
 
-    def __init__(self, memory: Memory, grant: Grant, address: int, home: Any, last: Any) -> None:
-        super().__init__(grant)
-        self._memory, self._home = memory, home
-        self._address: int | None = address
-        self.last = last
-        self._where = 0
-        self.reads: dict[int, Any] = {}
-        self.is_reversed = False
-        self.pending = 1
-        self.table: Any = None  # the transform whose table it holds
-        self.fetched: Fetched | None = None
+    _where = 0
+    is_reversed = False
+    pending = 1
+    table: Any = None  # the transform whose table it holds
+    fetched: Fetched | None = None
 
-    @property
+    def __init__(self, memory: Memory, grant: Grant, address: int, home: Any, last: Any) -> None:
+        self._grant, self.nbytes = grant, grant.nbytes
+        self._memory, self._home, self.address, self.last = memory, home, address, last
+        self.reads: dict[int, Any] = {}
+
+    @cached_property
     def address(self) -> int:
-        """Raises ValueError once the buffer was freed."""
-        if self._address is None:
-            raise ValueError(f"use of a freed buffer ({self.purpose})")
-        return self._address
+        """Raises ValueError once the buffer was freed: asked for only where it is not there any more."""
+        raise ValueError(f"use of a freed buffer ({self.purpose})")
 
     def checked(self, nbytes: int) -> int:
         """The address of its first ``nbytes``. Raises ValueError where it is smaller."""
@@ -172,23 +157,18 @@ class CudaBuffer(GrantedBuffer):
 
     def before_read(self, stream: Any) -> None:
         """What ``stream`` does next comes after the content is there."""
-        for event in self.to_read(stream.ptr):
-            stream.wait_event(event)
+        if self.last is not None and self._where != stream.ptr:
+            stream.wait_event(self.last)
 
     def before_write(self, stream: Any) -> None:
         """What ``stream`` does next comes after the content is there and nobody reads it any more."""
-        for event in self.to_write(stream.ptr):
-            stream.wait_event(event)
-
-    def to_read(self, stream: int) -> list[Any]:
-        """What a stream with this handle has to wait for before it reads: nothing where it wrote itself."""
-        return [] if self.last is None or self._where == stream else [self.last]
-
-    def to_write(self, stream: int) -> list[Any]:
-        """The same before it writes."""
         if not self.reads:
-            return self.to_read(stream)
-        return [event for where, event in self.reads.items() if where != stream]
+            self.before_read(stream)
+            return
+        handle = stream.ptr
+        for where, event in self.reads.items():
+            if where != handle:
+                stream.wait_event(event)
 
     def was_read(self, stream: Any, event: Any) -> None:
         """``event`` ends what ``stream`` read of it."""
@@ -196,7 +176,7 @@ class CudaBuffer(GrantedBuffer):
 
     def was_written(self, stream: Any, event: Any) -> None:
         """``event`` ends what ``stream`` wrote to it."""
-        self.last, self._where, self.reads, self.fetched = event, stream.ptr, {}, None
+        used(stream.ptr, (), (self,), event)
 
     def array(self, shape: tuple[int, ...], dtype: Any, offset: int = 0) -> Any:
         """A CuPy array over part of the buffer, which must stay."""
@@ -209,17 +189,53 @@ class CudaBuffer(GrantedBuffer):
         return cupy.ndarray(shape, dtype=dtype, memptr=cupy.cuda.MemoryPointer(memory, offset))
 
     def free(self) -> None:
-        address = self._address
+        address: int | None = self.__dict__.pop("address", None)
         if address is None:
             return
-        self._address = self.table = self.fetched = None
-        memory = self._memory
+        self.table = self.fetched = None
+        memory, stream = self._memory, self._home
         try:
             if address:
-                memory.release(address, self.to_write(self._home.ptr), self._home)
+                with memory.guard:
+                    self.before_write(stream)
+                    runtime.freeAsync(address, stream.ptr)
+        except DeviceLostError:  # its memory went with it
+            pass
         finally:
-            memory.forget(self)
+            memory._live.discard(self)
             memory.ledger.give_back(self._grant)
+
+
+def waits(
+    stream: int, reads: Iterable[CudaBuffer], writes: Iterable[CudaBuffer], first: Iterable[Any] = ()
+) -> dict[int, Any]:
+    """What a stream with this handle has to wait for before it reads and writes buffers, events by their handles:
+    nothing where it wrote or read itself. ``first``: other events, or None."""
+    events: dict[int, Any] = {}
+    for event in first:
+        if event is not None:
+            events[event.ptr] = event
+    for buffer in reads:
+        event = buffer.last
+        if event is not None and buffer._where != stream:
+            events[event.ptr] = event
+    for buffer in writes:
+        if not buffer.reads:
+            event = buffer.last
+            if event is not None and buffer._where != stream:
+                events[event.ptr] = event
+        for where, event in buffer.reads.items():
+            if where != stream:
+                events[event.ptr] = event
+    return events
+
+
+def used(stream: int, reads: Iterable[CudaBuffer], writes: Iterable[CudaBuffer], end: Any) -> None:
+    """``end`` ends what a stream with this handle read and wrote."""
+    for buffer in reads:
+        buffer.reads[stream] = end
+    for buffer in writes:
+        buffer.last, buffer._where, buffer.reads, buffer.fetched = end, stream, {}, None
 
 
 class _Temporary:

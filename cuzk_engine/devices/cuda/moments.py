@@ -3,6 +3,8 @@ it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import cupy
@@ -17,7 +19,12 @@ class Moment:
 
     __slots__ = ("_spare", "event", "ptr")
 
-    def __init__(self, event: Any, spare: list[Any]) -> None:
+    def __init__(self, spare: list[Any], made: list[Any]) -> None:
+        try:
+            event = spare.pop()
+        except IndexError:
+            event = cupy.cuda.Event(block=True)
+            made.append(event)
         self.event, self.ptr, self._spare = event, event.ptr, spare
 
     def __del__(self) -> None:
@@ -36,11 +43,12 @@ class Moment:
 
 
 class Marks:
-    """Events that are timed together, and given back when their times are known."""
+    """Events that are timed together, and go back to ``spare`` when their times are known."""
 
-    __slots__ = ("events", "handles")
+    __slots__ = ("events", "handles", "spare")
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, spare: list[Marks]) -> None:
+        self.spare = spare
         self.events = [cupy.cuda.Event() for _ in range(count)]
         self.handles: tuple[int, ...] = tuple(event.ptr for event in self.events)
 
@@ -58,21 +66,14 @@ class Moments:
         self._made: list[Any] = []
         self._spare: list[Any] = []
         self._marks: dict[int, list[Marks]] = {}
-
-    def end(self) -> Moment:
-        try:
-            event = self._spare.pop()
-        except IndexError:
-            event = cupy.cuda.Event(block=True)
-            self._made.append(event)
-        return Moment(event, self._spare)
+        self.end: Callable[[], Moment] = partial(Moment, self._spare, self._made)
 
     def marks(self, count: int) -> Marks:
         try:
             return self._marks[count].pop()
         except (KeyError, IndexError):  # there are none, or another thread was faster
-            return Marks(count)
+            return Marks(count, self._marks.setdefault(count, []))
 
     def give_back(self, marks: Marks) -> None:
         """Nobody reads their times or waits for them any more."""
-        self._marks.setdefault(len(marks.handles), []).append(marks)
+        marks.spare.append(marks)

@@ -30,6 +30,7 @@ class Streams:
         self.front, self.back = (cupy.cuda.Stream(non_blocking=True, priority=min(priority, 0)) for _ in range(2))
         self.filling = [cupy.cuda.Stream(non_blocking=True, priority=min(filling, 0)) for _ in range(2)]
         self._inner: list[Any] = []
+        self._inner_handles: tuple[int, ...] = ()
         self._handles = tuple(s.ptr for s in (self.front, *self.filling, self.back))
 
     def handles(self, caller: Any) -> tuple[int, ...]:
@@ -41,7 +42,8 @@ class Streams:
         that was told to wait waits for what was recorded until then."""
         while len(self._inner) < count:
             self._inner.append(cupy.cuda.Event(disable_timing=True))
-        return tuple(event.ptr for event in self._inner[:count])
+            self._inner_handles += (self._inner[-1].ptr,)
+        return self._inner_handles[:count]
 
 
 class Msm:

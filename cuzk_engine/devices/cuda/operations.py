@@ -219,12 +219,13 @@ class Operations:
     ) -> None:
         """``how``: from `sum_of`. ``scratch``: so many bytes; ``marks``: an event for each phase, behind the one that
         begins. It starts on the place's stream, within ``frame``."""
-        tape, kernels, block, (first, numbers) = how.tape, how.kernels, points.block.address, how.offsets
+        tape, kernels, (first, numbers) = how.tape, how.kernels, how.offsets
+        block, start = points.block.address, scratch.address
         assert tape is not None
         assert kernels is not None
         # For each `Base`.
         bases = (
-            scratch.address, scratch.address + tape.scratch_bytes, block, scalars.address + first, result.address,
+            start, start + tape.scratch_bytes, block, scalars.address + first, result.address,
             block + numbers, how.first,
         )  # fmt: skip
         kernels.enqueue(tape, place.handles, marks.handles[1:], place.streams, bases, frame)

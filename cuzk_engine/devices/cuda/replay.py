@@ -29,19 +29,19 @@ class Fetch:
 
 
 class Frame:
-    """What a script comes after, the driver's event that is recorded at its begin, and the one at its end, on its first
-    stream; and what is fetched behind it."""
+    """What a script comes after, events by their handles; the handle of the event that is recorded at its begin, and
+    the one at its end, on its first stream; and what is fetched behind it."""
 
     __slots__ = ("before", "begin", "end", "fetch")
 
-    def __init__(self, before: Sequence[Any], begin: Any, end: Moment, fetch: Fetch | None = None) -> None:
+    def __init__(self, before: dict[int, Any], begin: int, end: Moment, fetch: Fetch | None = None) -> None:
         self.before, self.begin, self.end, self.fetch = before, begin, end, fetch
 
     def open(self, stream: Any) -> None:
         """For work that no script does."""
-        for event in self.before:
+        for event in self.before.values():
             stream.wait_event(event)
-        driver.record(self.begin.ptr, stream.ptr)
+        driver.record(self.begin, stream.ptr)
 
     def close(self, stream: Any) -> None:
         self.end.record(stream)
@@ -123,12 +123,11 @@ class Player:
             self._context.replay(tape.packed, streams, events, bases)
             return
         before, fetch = frame.before, frame.fetch
-        events = (*events, frame.begin.ptr, frame.end.ptr, *[event.ptr for event in before])
-        if fetch is None:
-            self._context.replay(tape.framed(len(before), len(bases), 0), streams, events, bases)
-            return
-        packed = tape.framed(len(before), len(bases), fetch.nbytes)
-        self._context.replay(packed, streams, (*events, fetch.there.ptr), (*bases, fetch.target, fetch.source))
+        packed = tape.framed(len(before), len(bases), 0 if fetch is None else fetch.nbytes)
+        events = (*events, frame.begin, frame.end.ptr, *before)
+        if fetch is not None:
+            events, bases = (*events, fetch.there.ptr), (*bases, fetch.target, fetch.source)
+        self._context.replay(packed, streams, events, bases)
 
 
 class _Packing:

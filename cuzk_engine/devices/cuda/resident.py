@@ -26,7 +26,9 @@ Key = tuple[int, int]
 
 
 @dataclass(eq=False, slots=True)
-class _Entry:
+class Resident:
+    """A block, and what was made in it."""
+
     buffer: Buffer
     value: Any
     source: weakref.ref[Any]
@@ -36,9 +38,13 @@ class _Entry:
 class Lease:
     """Keeps blocks from being given up, those too that come meanwhile; see the device protocol."""
 
-    def __init__(self, residents: Residents, keys: list[Key], nbytes: int) -> None:
+    def __init__(self, residents: Residents, keys: list[Key], each: list[int]) -> None:
         self._residents, self._keys = residents, keys
-        self.nbytes = nbytes
+        self.each = each
+
+    @property
+    def nbytes(self) -> int:
+        return sum(self.each)
 
     def __enter__(self) -> Lease:
         return self
@@ -81,7 +87,7 @@ class Residents:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._entries: OrderedDict[tuple[str, Key], _Entry] = OrderedDict()  # least recently used first
+        self._entries: OrderedDict[tuple[str, Key], Resident] = OrderedDict()  # least recently used first
         self._held: dict[Key, int] = {}  # how many leases hold it
         self._known: dict[int, tuple[weakref.ref[Any], Key]] = {}  # arrays by their identity
         self._some_are_gone = False  # keys, since `purge` looked
@@ -91,39 +97,48 @@ class Residents:
         where the bytes may change. It stays for the block."""
         return Use(self, kind, data, make)
 
-    def acquire(self, kind: str, data: Bytes, make: Callable[[], tuple[Buffer, Any]]) -> _Entry | None:
+    def acquire(self, kind: str, data: Bytes, make: Callable[[], tuple[Buffer, Any]]) -> Resident | None:
         """What `use` begins with."""
         source = source_of(data)
         if source is None or data.size == 0:
             return None
         key = (kind, self._key(data))
-        entry = self._find(key, source)
-        if entry is not None:
-            return entry
+        with self._lock:
+            self.purge()
+            entry = self._entries.get(key)
+            if entry is not None and entry.source() is source:
+                entry.users += 1
+                self._entries.move_to_end(key)
+                return entry
         try:
             buffer, value = make()
         except OutOfDeviceMemoryError:
             return None
-        return self._add(key, _Entry(buffer, value, weakref.ref(source, self._notice), users=1))
+        return self._add(key, Resident(buffer, value, weakref.ref(source, self._notice), users=1))
 
-    def let_go(self, entry: _Entry) -> None:
+    def let_go(self, entry: Resident) -> None:
         """What it ends with."""
         with self._lock:
             entry.users -= 1
 
     def lease(self, sources: Iterable[Bytes]) -> Lease:
         """Holds what was made of these bytes, or will be."""
-        keys = list(dict.fromkeys([self._key(data) for data in sources if data.size]))
-        nbytes = 0
+        keys: list[Key] = []
+        each: list[int] = []
+        entries, held = self._entries, self._held
         with self._lock:
             self.purge()
-            for key in keys:
-                self._held[key] = self._held.get(key, 0) + 1
-                for kind in _KINDS:
-                    entry = self._entries.get((kind, key))
-                    if entry is not None:
-                        nbytes += entry.buffer.nbytes
-        return Lease(self, keys, nbytes)
+            for data in sources:
+                nbytes, key = 0, self._key(data)
+                if key[1]:
+                    keys.append(key)
+                    held[key] = held.get(key, 0) + 1
+                    for kind in _KINDS:
+                        entry = entries.get((kind, key))
+                        if entry is not None:
+                            nbytes += entry.buffer.nbytes
+                each.append(nbytes)
+        return Lease(self, keys, each)
 
     def evict(self, sources: Iterable[Bytes]) -> int:
         """Frees what was made of these bytes, or of parts of them, and nobody uses; returns how many bytes."""
@@ -172,21 +187,11 @@ class Residents:
     def _let_go(self, keys: list[Key]) -> None:
         with self._lock:
             for key in keys:
-                self._held[key] -= 1
-                if not self._held[key]:
-                    del self._held[key]
+                leases = self._held.pop(key) - 1
+                if leases:
+                    self._held[key] = leases
 
-    def _find(self, key: tuple[str, Key], source: Any) -> _Entry | None:
-        with self._lock:
-            self.purge()
-            entry = self._entries.get(key)
-            if entry is None or entry.source() is not source:
-                return None
-            entry.users += 1
-            self._entries.move_to_end(key)
-            return entry
-
-    def _add(self, key: tuple[str, Key], entry: _Entry) -> _Entry | None:
+    def _add(self, key: tuple[str, Key], entry: Resident) -> Resident | None:
         """The entry, or what another thread has made of the same bytes meanwhile. None where what was made of others,
         that are gone, is still in use in its place."""
         with self._lock:

@@ -43,7 +43,7 @@ class Slot:
         self._memory = memory
         self._stream: Any = cupy.cuda.Stream(non_blocking=True)
         self._there = cupy.cuda.Event(disable_timing=True)  # behind the allocation of the scratch
-        self._buffers: list[CudaBuffer] = []
+        self.buffers: list[CudaBuffer] = []  # the MSM's own
         self.last: Any = None  # the end of what was launched
         self.taken = False
 
@@ -51,88 +51,65 @@ class Slot:
         """``known``: an event that has happened."""
         return not self.taken and (self.last is None or self.last is known or bool(self.last.done))
 
-    @property
-    def holds(self) -> bool:
-        """Whether there is anything to give back."""
-        return bool(self._buffers)
-
     def scratch(self, nbytes: int, owner: Owner) -> CudaBuffer:
         block = self._memory.scratch(nbytes, Purpose.MSM, owner, self._stream, self._there)
-        self.keep(block)
+        self.buffers.append(block)
         return block
 
     def keep(self, buffer: CudaBuffer) -> None:
         """It is the MSM's alone, and goes with it."""
-        self._buffers.append(buffer)
-
-    def ended(self, stream: Any, event: Any) -> None:
-        """``event`` ends the MSM, on ``stream``."""
-        for buffer in self._buffers:
-            buffer.was_read(stream, event)
-        self.last = event
+        self.buffers.append(buffer)
 
     def give_back(self) -> None:
-        buffers, self._buffers = self._buffers, []
+        buffers, self.buffers = self.buffers, []
         for buffer in buffers:
             buffer.free()
-
-
-class Turn:
-    """See `Slots.next`."""
-
-    __slots__ = ("_slot", "_slots")
-
-    def __init__(self, slots: Slots) -> None:
-        self._slots = slots
-
-    def __enter__(self) -> tuple[Slot, Place]:
-        self._slot, place = self._slots.take()
-        return self._slot, place
-
-    def __exit__(self, *exc: object) -> None:
-        self._slots.put(self._slot)
 
 
 class Slots:
     """The slots and places of one device; the device must be the current one. Any thread may call."""
 
     def __init__(self, memory: Memory, parallel: int = PARALLEL) -> None:
-        self._lock = threading.Condition(threading.RLock())
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._waiting = 0
         self._slots = [Slot(memory) for _ in range(parallel)]
         self._places = [Place(k) for k in range(PLACES if parallel > 1 else 1)]
         self._turn = self._place = 0
 
-    def next(self) -> Turn:
-        """The slot and the place of a launch, which is in the block. Waits for another thread's launch in that
-        slot."""
-        return Turn(self)
-
     def take(self) -> tuple[Slot, Place]:
-        """What `next` begins with."""
+        """The slot and the place of the next launch, until `put`. Waits for another thread's launch in that slot."""
         with self._lock:
             while (slot := self._slots[self._turn]).taken:
-                self._lock.wait()
-            if all(slot.is_over() for slot in self._slots):
+                self._waiting += 1
+                self._changed.wait()
+                self._waiting -= 1
+            for one in self._slots:
+                if not one.is_over():
+                    break
+            else:
                 self._turn = self._place = 0
                 slot = self._slots[0]
             place = self._places[self._place]
             self._turn = (self._turn + 1) % len(self._slots)
             self._place = (self._place + 1) % len(self._places)
             slot.taken = True
-            slot.give_back()  # what comes stands behind what was there
+            if slot.buffers:
+                slot.give_back()  # what comes stands behind what was there
         return slot, place
 
     def put(self, slot: Slot) -> None:
-        """What `next` ends with."""
+        """Everything is enqueued that runs in it, or was."""
         with self._lock:
             slot.taken = False
-            self._lock.notify_all()
+            if self._waiting:
+                self._changed.notify_all()
 
     def reap(self, known: Any = None) -> None:
         """Gives the memory of MSMs that are over back; ``known``: an event that has happened."""
         with self._lock:
             for slot in self._slots:
-                if slot.holds and slot.is_over(known):
+                if slot.buffers and slot.is_over(known):
                     slot.give_back()
 
     def settle(self) -> None:

@@ -6,8 +6,8 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import lru_cache
-from typing import Any, Final
+from functools import lru_cache, partial
+from typing import Any, Final, NamedTuple
 
 import cupy
 from cupy.cuda import runtime
@@ -20,29 +20,27 @@ from cuzk_engine.events import Kind, Lane, new_span
 
 _CALIBRATION_LIFE_NS: Final = 10_000_000_000  # elapsed times are 32-bit floats: 1 µs of resolution after 10 s
 _TRIES: Final = 3
+_LATELY_NS: Final = 100_000_000  # for which spans that are over may wait for others
 
 Times = tuple[tuple[int, int, Lane, str], ...]
 """Spans as the numbers of the events that they lie between, their lanes and their kinds."""
 
 
-class _Pending:
-    """Spans between events, the driver's ``handles``, which are over with the last one. ``marks`` go back then, and
-    ``kept`` is what must live until then."""
+class _Pending(NamedTuple):
+    """Spans between events, the driver's ``handles``, which are over with the last of their ``ends``. ``marks`` go back
+    then, and ``kept`` is what must live until then."""
 
-    __slots__ = ("handles", "kept", "marks", "nbytes", "owner", "pinned", "times")
+    marks: Marks
+    handles: tuple[int, ...]
+    ends: tuple[Moment, ...]
+    times: Times
+    owner: Owner
+    nbytes: int
+    pinned: bool | None
+    kept: object
 
-    def __init__(
-        self,
-        marks: Marks,
-        handles: tuple[int, ...],
-        times: Times,
-        owner: Owner,
-        nbytes: int,
-        pinned: bool | None,
-        kept: object,
-    ) -> None:
-        self.marks, self.handles, self.times, self.owner = marks, handles, times, owner
-        self.nbytes, self.pinned, self.kept = nbytes, pinned, kept
+
+_new_pending: Final[Callable[[tuple[object, ...]], _Pending]] = partial(tuple.__new__, _Pending)  # as `new_span`
 
 
 class Timeline:
@@ -56,6 +54,7 @@ class Timeline:
         self._pending: list[_Pending] = []  # in the order of their launches
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._base: tuple[Any, int] = None, 0
+        self._collected_ns = 0
         self._calibrate()
 
     @property
@@ -90,18 +89,39 @@ class Timeline:
         if self._sink is None and kept is None:
             self.moments.give_back(marks)
             return
-        handles = marks.handles + tuple(end.ptr for end in ends)
-        one = _Pending(marks, handles, times, owner, nbytes, pinned, (ends, kept))
+        handles = marks.handles
+        for end in ends:
+            handles += (end.ptr,)
+        one = _new_pending((marks, handles, ends, times, owner, nbytes, pinned, kept))
         with self._lock:
             self._pending.append(one)
+
+    def ended(self, end: Moment) -> None:
+        """``end`` was waited for: what is over is emitted, unless that was done lately and the owner of ``end`` has
+        launched more since, which it will wait for, too."""
+        with self._lock:
+            is_due = time.monotonic_ns() - self._collected_ns > _LATELY_NS or self._is_last(end)
+        if is_due:
+            self.collect()
+
+    def _is_last(self, end: Moment) -> bool:
+        """Whether none of its owner's is pending behind it. Under the lock."""
+        later: list[Owner] = []
+        for one in reversed(self._pending):
+            if one.ends[-1] is end:
+                return one.owner not in later
+            later.append(one.owner)
+        return False
 
     def collect(self) -> None:
         """Emits the spans that are over. Raises CuPy's error where the driver refuses to tell, once: the spans that it
         refuses are dropped."""
+        over: list[tuple[_Pending, list[int]]] = []
         with self._lock:
             if not self._pending:
                 return
-            if time.monotonic_ns() - self._base[1] > _CALIBRATION_LIFE_NS:
+            self._collected_ns = time.monotonic_ns()
+            if self._collected_ns - self._base[1] > _CALIBRATION_LIFE_NS:
                 self._calibrate()
             base, base_ns = self._base
             try:
@@ -109,10 +129,13 @@ class Timeline:
             except BaseException:
                 self._drop_what_fails()
                 raise
-            over = [(one, at) for one, at in zip(self._pending, found, strict=True) if at is not None]
-            if not over:
-                return
-            self._pending = [one for one, at in zip(self._pending, found, strict=True) if at is None]
+            left: list[_Pending] = []
+            for one, at in zip(self._pending, found, strict=True):
+                if at is None:
+                    left.append(one)
+                else:
+                    over.append((one, at))
+            self._pending = left
         for one, at in over:
             if self._sink is not None:
                 self._emit(one, at, base_ns)
@@ -138,16 +161,16 @@ class Timeline:
         """``at``: when the events were, in nanoseconds after the base."""
         sink, device = self._sink, self._device
         job, partition, worker = one.owner
+        nbytes, pinned, compute = one.nbytes, one.pinned, Lane.COMPUTE
         assert sink is not None
         for first, last, lane, kind in one.times:
             end = base_ns + at[last]
             begin = base_ns + at[first]
             if begin > end:  # they may lie on two streams: the end can come before the begin
                 begin = end
-            if lane is Lane.COMPUTE:
+            if lane is compute:
                 sink(new_span((begin, end, device, lane, kind, job, partition, worker, 0, None)))
             else:
-                nbytes, pinned = one.nbytes, one.pinned
                 sink(new_span((begin, end, device, lane, kind, job, partition, worker, nbytes, pinned)))
 
     def clear(self) -> None:
@@ -159,6 +182,8 @@ class Timeline:
 class CudaEvent:
     """A moment of a device; see DeviceEvent. ``guard`` makes the device the current one and translates its errors;
     ``over`` is called when it is known to have happened, with ``ended``, an event that was over before."""
+
+    __slots__ = ("_ended", "_guard", "_kept", "_over", "_timeline", "event")
 
     def __init__(
         self,
@@ -186,7 +211,7 @@ class CudaEvent:
             return over
 
     def _end(self) -> None:
-        self._timeline.collect()
+        self._timeline.ended(self.event)
         if self._over is not None:
             self._over(self._ended)
 

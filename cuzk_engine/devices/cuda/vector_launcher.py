@@ -10,10 +10,11 @@ from typing import Any
 import cupy
 from cupy.cuda import runtime
 
+from cuzk_engine.devices import base
 from cuzk_engine.devices.base import Evaluate, Owner
 from cuzk_engine.devices.cuda.guard import Guard
 from cuzk_engine.devices.cuda.loader import Loader, own_reservation
-from cuzk_engine.devices.cuda.memory import CudaBuffer, LedgerAllocator, Memory
+from cuzk_engine.devices.cuda.memory import CudaBuffer, LedgerAllocator, Memory, used, waits
 from cuzk_engine.devices.cuda.moments import Marks, Moment
 from cuzk_engine.devices.cuda.need import FR_BYTES, evaluation_bytes
 from cuzk_engine.devices.cuda.operations import Operations
@@ -21,6 +22,7 @@ from cuzk_engine.devices.cuda.replay import Frame
 from cuzk_engine.devices.cuda.resident import Residents
 from cuzk_engine.devices.cuda.timeline import CudaEvent, Timeline, span_times
 from cuzk_engine.devices.cuda.vectors import Matrices
+from cuzk_engine.devices.ledger import Reservation
 from cuzk_engine.events import Kind, Lane, Purpose
 
 _NOBODY = Owner()
@@ -67,16 +69,14 @@ class VectorLauncher:
     ) -> CudaEvent:
         stream, moments = self._stream, self._timeline.moments
         marks, end = moments.marks(1), moments.end()
-        frame = Frame(_before(stream.ptr, reads, writes, after), marks.events[0], end)
+        first = () if after is None else (after.event,)
+        frame = Frame(waits(stream.ptr, reads, writes, first), marks.handles[0], end)
         try:
             enqueue(stream, frame)
         except BaseException:
             runtime.deviceSynchronize()  # some of it may be under way, and no event ends it
             raise
-        for buffer in reads:
-            buffer.was_read(stream, end)
-        for buffer in writes:
-            buffer.was_written(stream, end)
+        used(stream.ptr, reads, writes, end)
         self._timeline.add(marks, (end,), span_times(Lane.COMPUTE, kind), owner)
         return CudaEvent(end, self._timeline, self._guard)
 
@@ -104,41 +104,55 @@ class VectorLauncher:
         owner: Owner,
         after: CudaEvent | None,
     ) -> CudaEvent:
-        with self._matrices(operations, operation, witness, owner) as (block, matrices), self._guard, self._launching:
-            nbytes = evaluation_bytes(witness.nbytes // FR_BYTES)
-            with self._memory.scratch(nbytes, Purpose.SCRATCH, owner, self._stream) as scratch:
+        """With matrices that are resident where they can be."""
+        room, nbytes = own_reservation(operation.room), evaluation_bytes(witness.nbytes // FR_BYTES)
+
+        def evaluate(block: base.Buffer, matrices: Matrices) -> CudaEvent:
+            assert isinstance(block, CudaBuffer)
+            with (
+                self._guard,
+                self._launching,
+                self._memory.scratch(nbytes, Purpose.SCRATCH, owner, self._stream) as scratch,
+            ):
                 return self._play(
-                    [witness, block], out, Kind.SPMV, owner, after,
+                    (witness, block), out, Kind.SPMV, owner, after,
                     lambda stream, frame: operations.evaluate(
                         operation.curve, matrices, witness, scratch, out, stream, frame
                     ),
                 )  # fmt: skip
 
-    @contextmanager
-    def _matrices(
-        self, operations: Operations, operation: Evaluate, witness: CudaBuffer, owner: Owner
-    ) -> Iterator[Prepared]:
-        data, room = operation.coefficients, own_reservation(operation.room)
+        def prepare(whose: Owner, room: Reservation | None) -> Prepared:
+            return self._prepare(operations, operation, witness, owner, whose, room)
 
-        def prepare(allocate: Callable[[int], CudaBuffer]) -> tuple[CudaBuffer, Prepared]:
-            with self._loader.parts(data, self._stream, owner) as parts, self._computing(owner) as frame:
-                block, matrices = operations.prepare_matrices(
-                    operation.curve, parts, len(data), operation.domain, witness.nbytes // FR_BYTES, allocate
-                )
-            self._timeline.moments.give_back(frame.marks)
-            block.was_written(self._stream, frame.end)
-            return block, (block, matrices)
+        resident = self._residents.acquire("matrices", operation.coefficients, lambda: prepare(_NOBODY, room))
+        if resident is None:
+            block, matrices = prepare(owner, None)
+            with block:
+                return evaluate(block, matrices)
+        try:
+            return evaluate(resident.buffer, resident.value)
+        finally:
+            self._residents.let_go(resident)
 
-        def make() -> tuple[CudaBuffer, Prepared]:
-            return prepare(lambda nbytes: self._memory.allocate(nbytes, Purpose.MATRICES, _NOBODY, room))
-
-        with self._residents.use("matrices", data, make) as resident:
-            if resident is not None:
-                yield resident
-                return
-        block, prepared = prepare(lambda nbytes: self._memory.allocate(nbytes, Purpose.MATRICES, owner))
-        with block:
-            yield prepared
+    def _prepare(
+        self,
+        operations: Operations,
+        operation: Evaluate,
+        witness: CudaBuffer,
+        owner: Owner,
+        whose: Owner,
+        room: Reservation | None,
+    ) -> Prepared:
+        """Matrices on the device, in memory of ``whose`` out of ``room``."""
+        data = operation.coefficients
+        with self._loader.parts(data, self._stream, owner) as parts, self._computing(owner) as work:
+            block, matrices = operations.prepare_matrices(
+                operation.curve, parts, len(data), operation.domain, witness.nbytes // FR_BYTES,
+                lambda nbytes: self._memory.allocate(nbytes, Purpose.MATRICES, whose, room),
+            )  # fmt: skip
+        self._timeline.moments.give_back(work.marks)
+        block.was_written(self._stream, work.end)
+        return block, matrices
 
     @contextmanager
     def _computing(
@@ -154,7 +168,8 @@ class VectorLauncher:
         allocator = LedgerAllocator(self._memory, Purpose.SCRATCH, owner, stream)
         with self._guard, self._launching, stream, cupy.cuda.using_allocator(allocator.allocate):
             work = _Open(moments.marks(1), moments.end())
-            frame = Frame(_before(stream.ptr, reads, writes, after), work.marks.events[0], work.end)
+            first = () if after is None else (after.event,)
+            frame = Frame(waits(stream.ptr, reads, writes, first), work.marks.handles[0], work.end)
             frame.open(stream)
             try:
                 yield work
@@ -162,10 +177,7 @@ class VectorLauncher:
             except BaseException:
                 runtime.deviceSynchronize()  # some of it may be under way, and no event ends it
                 raise
-            for buffer in reads:
-                buffer.was_read(stream, work.end)
-            for buffer in writes:
-                buffer.was_written(stream, work.end)
+            used(stream.ptr, reads, writes, work.end)
 
 
 class _Open:
@@ -175,15 +187,3 @@ class _Open:
 
     def __init__(self, marks: Marks, end: Moment) -> None:
         self.marks, self.end = marks, end
-
-
-def _before(
-    stream: int, reads: Sequence[CudaBuffer], writes: Sequence[CudaBuffer], after: CudaEvent | None
-) -> list[Any]:
-    """The events that have to be over before the first kernel, each once."""
-    events = [] if after is None else [after.event]
-    for buffer in reads:
-        events += buffer.to_read(stream)
-    for buffer in writes:
-        events += buffer.to_write(stream)
-    return list(dict.fromkeys(events))

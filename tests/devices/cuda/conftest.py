@@ -41,6 +41,7 @@ _DEPENDENT = (
     "physical",
     "replay",
     "results",
+    "result_rows",
     "slots",
     "timeline",
     "vector_launcher",

@@ -61,7 +61,7 @@ def test_what_is_allocated_is_what_the_ledger_says(bench: Bench) -> None:
     device = bench.open()
     runner = Runner(device, KeyCache())
     prove(runner, case("bn128", "merkle10"))
-    fixed = device.context_bytes - device._factors.nbytes
+    fixed = device._context.nbytes
     assert bench.runtime.used == device.memory().used - fixed
     deltas = [event.delta for event in bench.events if isinstance(event, Allocation) and event.device == "cuda:0"]
     assert sum(deltas) == device.memory().used
@@ -148,6 +148,30 @@ def test_a_span_whose_end_comes_first(bench: Bench) -> None:
     (span,) = bench.events
     assert isinstance(span, Span)
     assert span.start_ns == span.end_ns
+
+
+@pytest.mark.parametrize("lately", [0, 1 << 62])
+def test_spans_wait_for_the_last_of_their_owner(bench: Bench, monkeypatch: pytest.MonkeyPatch, lately: int) -> None:
+    """Not for long: else they are told as soon as one of them is known to be over."""
+    module = importlib.import_module("cuzk_engine.devices.cuda.timeline")
+    monkeypatch.setattr(module, "_LATELY_NS", lately)
+    timeline, stream = module.Timeline("cuda:0", bench.events.append), sys.modules["cupy.cuda"].Stream()
+
+    def launch(owner: Owner) -> Any:
+        marks, end = timeline.moments.marks(1), timeline.moments.end()
+        marks.begin(stream)
+        end.record(stream)
+        timeline.add(marks, (end,), module.span_times(Lane.COMPUTE, Kind.NTT), owner)
+        return end
+
+    first, last, _ = launch(ME), launch(ME), launch(Owner("other", 0, 1))
+    timeline.ended(first)
+    assert [event.job for event in bench.events if isinstance(event, Span)] == (
+        [] if lately else ["job", "job", "other"]
+    )
+    timeline.ended(last)
+    assert [event.job for event in bench.events if isinstance(event, Span)] == ["job", "job", "other"]
+    assert not timeline.pending
 
 
 def test_what_was_not_freed_goes_with_the_device(bench: Bench) -> None:

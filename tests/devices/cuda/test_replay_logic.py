@@ -171,7 +171,7 @@ def test_addresses(sums: Sums) -> None:
     """Of the scalars from the offset on, and of a sum behind the scratch."""
     sums.launch(with_bytes_that_stay(some_points(40)), offset=24)
     (script,) = sums.scripts
-    (scratch,) = sums.device._slots._slots[0]._buffers
+    (scratch,) = sums.device._slots._slots[0].buffers
     start = scratch.address
     assert scratch.nbytes == script.scratch_bytes + aligned_size(2 * BN254.g1_bytes)
     places = {
@@ -206,7 +206,7 @@ def test_scalars_are_picked(sums: Sums, every: int, travels: bool) -> None:
     assert (index == 0, there == 0, words) == ((True, False, 8) if travels else (False, True, 0))
     held = sums.device.memory().by_purpose
     assert held["msm"] == need.scratch
-    assert sums.device._slots._slots[0]._buffers[-1].address == out
+    assert sums.device._slots._slots[0].buffers[-1].address == out
     sums.close()
 
 

@@ -68,6 +68,38 @@ def test_without_page_locked_memory_results_are_downloaded(bench: Bench, expecte
     sums.close()
 
 
+def test_rows_of_the_device_are_lent_again(bench: Bench) -> None:
+    device = bench.open()
+    rows = [device.result(BN254.g2_bytes, ME) for _ in range(9)]
+    assert len({row.address for row in rows}) == 9
+    assert device.memory().by_purpose == {"context": device.context_bytes, "result": BN254.g2_bytes}
+    address = rows[3].address
+    for _ in range(2):
+        rows[3].free()
+    with pytest.raises(ValueError, match="freed"):
+        _ = rows[3].address
+    with device.result(BN254.g1_bytes, ME) as again, device.result(BN254.g1_bytes, ME) as other:
+        assert again.address == address != other.address
+    for row in rows:
+        row.free()
+    assert device.memory().by_purpose == {"context": device.context_bytes}
+    device.close()
+    assert not bench.runtime.blocks
+
+
+def test_a_row_is_written_behind_what_used_it_before(bench: Bench) -> None:
+    sums = Sums(bench)
+    device, addresses = sums.device, []
+    for n in (64, 20, 33):
+        with device.result(BN254.g1_bytes, ME) as result:
+            addresses.append(result.address)
+            operation = Msm(BN254, 1, some_points(BN254, n), sums.values, 0, n, result)
+            event = device.launch(operation, ME, CancelToken(), sums.ready)
+    event.wait()
+    assert len(set(addresses)) == 1
+    sums.close()
+
+
 def test_a_result_that_is_written_again_is_the_new_one(bench: Bench) -> None:
     """Also where nobody had asked for the old one; and a buffer that was uploaded to since holds no result."""
     sums = Sums(bench)
