@@ -332,7 +332,7 @@ def earlier(path: Path | None, key: Path) -> dict[Arrangement, Figures]:
 def table(bench: Bench, args: argparse.Namespace, copy_rate: float | None) -> list[Figures]:
     """Prints the rows as they come."""
     watch, done, skipped, known = GilWatch(), [], [], earlier(args.json, args.key)
-    previous: Arrangement | None = None
+    previous = BASES["best"]  # in which the first proof was made
     watch.start()
     try:
         for arrangement, is_base in rows(args.base, args.vary, args.product):
@@ -343,7 +343,7 @@ def table(bench: Bench, args: argparse.Namespace, copy_rate: float | None) -> li
             if time.monotonic() - args.began > args.budget:
                 skipped.append(arrangement)
                 continue
-            if previous is not None and not _same_key(previous, arrangement):
+            if not _same_key(previous, arrangement):
                 bench.forget()
             previous = arrangement
             count = args.count if is_base else args.vary_count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -79,6 +80,7 @@ def _set(args: argparse.Namespace) -> int:
     with connect(args) as client:
         before = client.settings()
         changes = [_change(text, args.device or "", before) for text in args.change]
+        _refuse_repeated(change.key for change in changes)
         after = client.apply_settings(changes)
         devices = client.identify().devices
     keys = {change.key for change in changes}
@@ -114,6 +116,12 @@ def _change(text: str, device: str, known: Iterable[SettingInfo]) -> SettingChan
     if key not in types:
         raise _unknown(name, types)
     return SettingChange(key, _SWITCHES.get(value, value) if types[key] == "bool" else value, device)
+
+
+def _refuse_repeated(keys: Iterable[str]) -> None:
+    twice = [key for key, count in Counter(keys).items() if count > 1]
+    if twice:
+        raise UsageError(f"{twice[0]} is set twice, expected one value: leave one of them out")
 
 
 def _chosen(known: Sequence[SettingInfo], names: Iterable[str]) -> list[SettingInfo]:

@@ -143,6 +143,11 @@ def test_a_change_back_to_the_default_is_one(settings: Cuzk, client: EngineClien
     [
         (("prestage",), 2, '"prestage" is not understood, expected NAME=VALUE, as in workers=2'),
         (("=2",), 2, '"=2" is not understood'),
+        (
+            ("workers=2", "prestage=off", "gpus.gpu_workers_per_device=3"),
+            2,
+            "gpus.gpu_workers_per_device is set twice, expected one value",
+        ),
         ((), 2, "the following arguments are required: NAME=VALUE"),
         (("prestage=early",), 1, 'expected one of "off", "locked", "ahead"'),
         (("workers=9",), 1, "expected a whole number from 1 to 8"),
