@@ -301,8 +301,8 @@ class DeviceProcess:
             case "evict":
                 return self._runtime.evict_key(message["path"])
             case "keys":
-                keys = [asdict(key) for key in self._runtime.loaded_keys()]
-                return {"keys": keys, "host": asdict(self._runtime.host_use())}
+                keys = [key._asdict() for key in self._runtime.loaded_keys()]
+                return {"keys": keys, "host": self._runtime.host_use()._asdict()}
             case "plan":
                 return asdict(self._runtime.plan(message["path"], message["settings"], message["workers"]))
         raise CuzkError(f"a device process cannot {action}")
