@@ -7,9 +7,8 @@ without a string, raise ValueError.
 
 from __future__ import annotations
 
-import sys
-from array import array
-from collections.abc import Callable, Iterable, Sequence
+import struct
+from collections.abc import Callable, Collection, Sequence
 from itertools import chain, count
 from typing import Any, Final
 
@@ -143,14 +142,14 @@ def _encode_spans(columns: pb.SpanColumns, fields: Sequence[tuple[Any, ...]], nu
     start, end, device, lane, kind, job, partition, worker, size, pinned = fields
     columns.start_ns = _pack("q", start)
     columns.end_ns = _pack("q", end)
-    columns.device = _pack("I", map(number, device))
-    columns.lane = _pack("I", map(number, lane))
-    columns.kind = _pack("I", map(number, kind))
-    columns.job = _pack("I", map(number, job))
+    columns.device = _pack_texts(device, number)
+    columns.lane = _pack_texts(lane, number)
+    columns.kind = _pack_texts(kind, number)
+    columns.job = _pack_texts(job, number)
     columns.partition = _pack("i", partition)
     columns.worker = _pack("i", worker)
     columns.size = _pack("q", size)
-    columns.pinned = _pack("b", map(_PINS.__getitem__, pinned))
+    columns.pinned = _pack("b", [*map(_PINS.__getitem__, pinned)])
 
 
 def _encode_allocations(
@@ -158,25 +157,22 @@ def _encode_allocations(
 ) -> None:
     time_ns, device, delta, purpose, worker, job = fields
     columns.time_ns = _pack("q", time_ns)
-    columns.device = _pack("I", map(number, device))
+    columns.device = _pack_texts(device, number)
     columns.delta = _pack("q", delta)
-    columns.purpose = _pack("I", map(number, purpose))
+    columns.purpose = _pack_texts(purpose, number)
     columns.worker = _pack("i", worker)
-    columns.job = _pack("I", map(number, job))
+    columns.job = _pack_texts(job, number)
 
 
-def _array(code: str, values: Iterable[int]) -> bytes:
+def _pack(code: str, values: Collection[int]) -> bytes:
     """Columns are short and of all lengths: numpy would take longer, and keep some memory of each length."""
-    return array(code, values).tobytes()
+    return struct.pack(f"<{len(values)}{code}", *values)
 
 
-def _swapped(code: str, values: Iterable[int]) -> bytes:
-    column = array(code, values)
-    column.byteswap()
-    return column.tobytes()
-
-
-_pack: Final = _array if sys.byteorder == "little" else _swapped
+def _pack_texts(texts: Sequence[str], number: Callable[[str], int]) -> bytes:
+    if texts.count(texts[0]) == len(texts):  # one device, and mostly one job
+        return struct.pack("<I", number(texts[0])) * len(texts)
+    return struct.pack(f"<{len(texts)}I", *map(number, texts))
 
 
 def column(data: bytes, dtype: np.dtype[Any], rows: int | None = None) -> npt.NDArray[Any]:
