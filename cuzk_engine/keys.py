@@ -286,6 +286,11 @@ class KeyCache:
         with self._lock:
             return [entry.key for entry in self._entries.values()]
 
+    def known(self, path: Path | str) -> ProvingKey | None:
+        """The key at ``path`` where it is loaded, as the file is now."""
+        entry = self._entries.get(os.path.abspath(path))
+        return entry.key if entry is not None and entry.key.is_unchanged() else None
+
     def states(self) -> list[KeyState]:
         """What the keys that are kept take, and where."""
         with self._lock:

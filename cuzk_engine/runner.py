@@ -129,7 +129,9 @@ class Runner:
         Raises FormatError."""
         from cuzk_engine.pipeline.report import plan_report, work_of
 
-        return plan_report(self.device, work_of(key_path, self.keys.checks), settings, workers)
+        key = self.keys.known(key_path)
+        work = work_of(key_path, self.keys.checks) if key is None else self._facts_of(key).work
+        return plan_report(self.device, work, settings, workers)
 
     def release_caches(self) -> None:
         """Frees the tables that no proof uses and forgets the keys."""

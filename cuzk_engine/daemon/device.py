@@ -26,6 +26,7 @@ from itertools import compress, repeat
 from operator import is_
 from typing import Any, Final
 
+from cuzk_engine.client.types import MemoryPlanInfo, PlanChoice
 from cuzk_engine.daemon import footprint
 from cuzk_engine.daemon.channel import BlockingChannel, Message, encode
 from cuzk_engine.daemon.device_log import DeviceLog
@@ -304,7 +305,8 @@ class DeviceProcess:
                 keys = [key._asdict() for key in self._runtime.loaded_keys()]
                 return {"keys": keys, "host": self._runtime.host_use()._asdict()}
             case "plan":
-                return asdict(self._runtime.plan(message["path"], message["settings"], message["workers"]))
+                plan = self._runtime.plan(message["path"], message["settings"], message["workers"])
+                return {**_fields(plan), "choices": [_fields(choice) for choice in plan.choices]}
         raise CuzkError(f"a device process cannot {action}")
 
     def _lost(self, reason: str) -> None:
@@ -408,6 +410,11 @@ def _refuse(channel: BlockingChannel, events: EventBuffer, reason: str, *, is_fi
     events.flush()
     channel.send({"type": "refused", "reason": reason, "final": is_final})
     return 1
+
+
+def _fields(value: MemoryPlanInfo | PlanChoice) -> Message:
+    """As `asdict`, whose copies of all within nobody needs."""
+    return {name: getattr(value, name) for name in value.__slots__}
 
 
 def _where(error: BaseException) -> str:

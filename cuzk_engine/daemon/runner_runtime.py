@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cuzk_engine.client.types import MemoryPlanInfo, PlanChoice
 from cuzk_engine.daemon.runtime import HostUse, KeyState, Opening, Order, Outcome, Progress
@@ -18,6 +18,9 @@ from cuzk_engine.process_options import ProcessOptions
 from cuzk_engine.proving_process import OpenedDevice, pipeline_settings
 from cuzk_engine.runner import Residency, Runner
 from cuzk_engine.units import parse_duration
+
+if TYPE_CHECKING:
+    from cuzk_engine.pipeline.report import PlanReport
 
 NO_PLAN: Final = (
     "the memory plan is off (CUZK_TEST_NO_PLAN=1): partitions start whatever they need, and some may fail for want of "
@@ -53,6 +56,7 @@ class RunnerRuntime:
         self._opened = opened
         self._device, self._host = opened.device, opened.host
         tiers = KeyTiers(opened.device, opened.host, opened.threads)
+        self._told: tuple[PlanReport, MemoryPlanInfo] | None = None  # the last plan
         self._keys = KeyCache(threads=opened.threads, tiers=tiers, min_idle_ns=min_idle_ns)
         self._runner = Runner(opened.device, self._keys, sink, opened.threads, evaluation_threads)
 
@@ -106,11 +110,18 @@ class RunnerRuntime:
         if not self._runner.plans:
             raise CuzkError(NO_PLAN)
         report = self._runner.report(key_path, pipeline_settings(settings), workers)
-        values = {item.name: getattr(report, item.name) for item in fields(MemoryPlanInfo)}
-        names = [item.name for item in fields(PlanChoice)]
-        values["choices"] = tuple(PlanChoice(**{name: getattr(c, name) for name in names}) for c in report.choices)
-        return MemoryPlanInfo(**values)
+        told = self._told
+        if told is None or told[0] is not report:
+            self._told = told = report, _told(report)
+        return told[1]
 
     def close(self) -> None:
         self._runner.release_caches()
         self._opened.close()
+
+
+def _told(report: PlanReport) -> MemoryPlanInfo:
+    values = {item.name: getattr(report, item.name) for item in fields(MemoryPlanInfo)}
+    names = [item.name for item in fields(PlanChoice)]
+    values["choices"] = tuple(PlanChoice(**{name: getattr(c, name) for name in names}) for c in report.choices)
+    return MemoryPlanInfo(**values)
