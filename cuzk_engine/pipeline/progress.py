@@ -25,8 +25,12 @@ class Phase:
         self._run, self._name, self._kind = run, name, kind
 
     def __enter__(self) -> None:
-        if self._name:
-            self._run._enter(self._name)
+        name = self._name
+        if name:
+            run = self._run
+            run._name, run._in_phase = name, True
+            if run._progress is not None:
+                run._progress(name, run._reached)
         self._start = time.monotonic_ns()
 
     def __exit__(self, error: type[BaseException] | None, *rest: object) -> None:
@@ -34,7 +38,8 @@ class Phase:
         if self._kind is not None and run._sink is not None:
             run._sink(new_span((start, end, run._device, run._lane, self._kind, *run.owner, 0, None)))
         if name:
-            run.phases[name] = run.phases.get(name, 0) + end - start
+            phases = run.phases
+            phases[name] = phases.get(name, 0) + end - start
             run._in_phase = False
             if error is None:
                 run.cancel.check()
@@ -72,7 +77,8 @@ class Run:
 
     def loading(self, share: float) -> None:
         """Progress of the check of a new key."""
-        self._report(_LOADING_SHARE * share)
+        self._reached = max(self._reached, _LOADING_SHARE * share)
+        self.restate(self._name)
 
     def begin(self, costs: CostModel) -> None:
         """The circuit is known: what is left of the bar is divided by the cost model."""
@@ -84,15 +90,16 @@ class Run:
         self._done += cost
         share, base = self._done / self._total, self._base
         reached = base + (1 - base) * share if share < 1.0 else 1.0
-        if self._in_phase or share >= 1.0:
-            self._report(reached)
-        elif reached > self._reached:
+        if reached > self._reached:
             self._reached = reached
+        if self._progress is not None and (self._in_phase or share >= 1.0):
+            self._progress(self._name, self._reached)
 
     def restate(self, name: str) -> None:
         """What holds up the phase, until the next one; its times stay under its own name."""
         self._name = name
-        self._report(self._reached)
+        if self._progress is not None:
+            self._progress(name, self._reached)
 
     def incident(
         self,
@@ -106,15 +113,3 @@ class Run:
         if self._sink is not None:
             now, where = time.monotonic_ns(), device or self._device
             self._sink(Incident(now, where, kind, self.owner.job, message, requested, free, picture))
-
-    def _enter(self, name: str) -> None:
-        """A phase begins."""
-        self._name, self._in_phase = name, True
-        if self._progress is not None:
-            self._progress(name, self._reached)
-
-    def _report(self, fraction: float) -> None:
-        if fraction > self._reached:
-            self._reached = fraction
-        if self._progress is not None:
-            self._progress(self._name, self._reached)
