@@ -27,11 +27,11 @@ class Report:
         self.due = time.monotonic() + _SECONDS  # that it has begun is known
 
     def __enter__(self) -> Report:
-        self._reports.add(self)
+        self._reports.running.append(self)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._reports.remove(self)
+        self._reports.ended(self)
 
     def __call__(self, phase: str, fraction: float) -> None:
         if self._preparing and phase != self.phase and _FIRST.after(phase) is not _FIRST:
@@ -54,25 +54,21 @@ class Reports:
     def __init__(self, channel: BlockingChannel) -> None:
         self._channel = channel
         self._lock = threading.Lock()
-        self._running: list[Report] = []
+        self.running: list[Report] = []
 
     def of(self, order: Order) -> Report:
         """Runs for the block."""
         return Report(self, order)
 
-    def add(self, report: Report) -> None:
+    def ended(self, report: Report) -> None:
         with self._lock:
-            self._running.append(report)
-
-    def remove(self, report: Report) -> None:
-        with self._lock:
-            self._running.remove(report)
+            self.running.remove(report)
 
     def send(self) -> None:
         """Tells where each has come to that was not told of just now; raises OSError when the supervisor has gone."""
         now = time.monotonic()
         with self._lock:
-            rows = [report.row(now) for report in self._running if report.is_new and report.due <= now]
+            rows = [report.row(now) for report in self.running if report.is_new and report.due <= now]
             if rows:
                 self._channel.send({"type": "progress", "parts": rows})
 
