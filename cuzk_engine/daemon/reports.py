@@ -9,14 +9,14 @@ from typing import Final
 
 from cuzk_engine.daemon.channel import BlockingChannel
 from cuzk_engine.daemon.records import PartitionState
-from cuzk_engine.daemon.runtime import Order
+from cuzk_engine.daemon.runtime import Order, Progress
 
 _FIRST: Final = PartitionState.SYNTHESIZING
 _SECONDS: Final = 0.1  # between two reports of a partition
 
 
 class Report:
-    """The progress of one partition; called by the thread that proves."""
+    """The progress of one partition; a block in which the thread that proves calls what it gives."""
 
     __slots__ = ("_order", "_preparing", "_reports", "due", "fraction", "is_new", "phase")
 
@@ -26,14 +26,14 @@ class Report:
         self.phase, self.fraction, self.is_new = "", 0.0, False
         self.due = time.monotonic() + _SECONDS  # that it has begun is known
 
-    def __enter__(self) -> Report:
+    def __enter__(self) -> Progress:
         self._reports.running.append(self)
-        return self
+        return self._note
 
     def __exit__(self, *exc: object) -> None:
         self._reports.ended(self)
 
-    def __call__(self, phase: str, fraction: float) -> None:
+    def _note(self, phase: str, fraction: float) -> None:
         if self._preparing and phase != self.phase and _FIRST.after(phase) is not _FIRST:
             self._preparing = False
             self.phase, self.fraction = phase, fraction
