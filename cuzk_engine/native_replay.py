@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from ctypes import POINTER, c_int, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import chain, islice
 from typing import Any, Final
 
 import numpy as np
@@ -141,20 +142,15 @@ class ReplayFunctions(NativeCalls):
     ) -> list[list[int] | None] | ReplayFault:
         """Nanoseconds after the event ``base`` that the others took, group by group; None for a group that is not over.
         The last one of a group must be over no sooner than its others. Or what the driver refused."""
-        sizes, events = array("I", map(len, groups)), array("Q")  # ctypes would make a type for each length
-        for group in groups:
-            events.extend(group)
+        # ctypes would make a type for each length.
+        sizes, events = array("I", map(len, groups)), array("Q", chain.from_iterable(groups))
         ns, code = array("q", bytes(8 * len(events))), c_int()
         at, (sizes_at, count), ns_at = events.buffer_info()[0], sizes.buffer_info(), ns.buffer_info()[0]
         if not self._run("event_times", driver, context, base, at, sizes_at, count, ns_at, code):
             return ReplayFault(code.value, 0)
-        times = ns.tolist()
-        found: list[list[int] | None] = []
-        first = 0
-        for size in sizes:
-            found.append(None if times[first] == _NOT_OVER else times[first : first + size])
-            first += size
-        return found
+        left = iter(ns)
+        found = [[*islice(left, size)] for size in sizes]
+        return [None if times[0] == _NOT_OVER else times for times in found]
 
 
 _P = c_void_p

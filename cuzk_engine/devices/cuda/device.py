@@ -190,7 +190,7 @@ class CudaDevice(LedgerDevice):
                 raise
             buffer.was_written(stream, end)
             buffer.is_reversed, buffer.pending = False, 1
-            self._timeline.add(marks, (end,), span_times(Lane.H2D, kind), owner, int(flat.size), pinned, flat)
+            self._timeline.add(marks, (end,), span_times(Lane.H2D, kind, flat.size, pinned), owner, flat)
         return CudaEvent(end, self._timeline, self._guard, flat)
 
     def download(self, source: base.Buffer, nbytes: int, kind: str, owner: Owner) -> bytes:
@@ -215,7 +215,7 @@ class CudaDevice(LedgerDevice):
             except BaseException:
                 self._d2h.synchronize()  # the copy may be under way, and no event ends it
                 raise
-            self._timeline.add(marks, (end,), span_times(Lane.D2H, kind), owner, nbytes, False, out)
+            self._timeline.add(marks, (end,), span_times(Lane.D2H, kind, nbytes, False), owner, out)
             end.synchronize()
             self._timeline.collect()
         return out.tobytes()

@@ -91,8 +91,7 @@ class MsmLauncher:
         _used(slot, place, (scalars, points.block, *slot.buffers), result, end)
         result.reads[place.stream.ptr] = there
         ends = (end,) if fetch is None else (end, there)
-        times = msm_times(how.phases, fetched=fetch is not None)
-        self._timeline.add(marks, ends, times, owner, nbytes, True, row)
+        self._timeline.add(marks, ends, msm_times(how.phases, 0 if fetch is None else nbytes), owner, row)
         if row is not None:
             result.fetched = Fetched(row, nbytes, there)
         return CudaEvent(there, self._timeline, self._guard, over=self._slots.reap, ended=end)

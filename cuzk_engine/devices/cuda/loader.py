@@ -135,6 +135,6 @@ class Loader:
                 stream.synchronize()  # a copy may be under way, and no event ends it
                 raise
             target.was_written(stream, end)
-            times = span_times(Lane.H2D, Kind.UPLOAD_SRS)
-            self._timeline.add(marks, (end,), times, owner, nbytes, pinned, rows)
+            times = span_times(Lane.H2D, Kind.UPLOAD_SRS, nbytes, pinned)
+            self._timeline.add(marks, (end,), times, owner, rows)
         return end
