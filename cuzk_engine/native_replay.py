@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Sequence
-from ctypes import POINTER, c_int, c_uint32, c_uint64, c_void_p
+from collections.abc import Callable, Iterable, Sequence
+from ctypes import POINTER, byref, c_int, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from itertools import chain, islice
+from struct import Struct
 from typing import Any, Final
 
 import numpy as np
@@ -114,8 +116,35 @@ class PackedScript:
         self.structure = _Script(*pointers, *counts)
 
 
+class Replay:
+    """A script ready for `ReplayFunctions.play`, with room for so many ``streams``, ``events`` and ``bases``. Not for
+    several threads at once."""
+
+    __slots__ = ("arguments", "code", "failed", "put", "script")
+
+    def __init__(
+        self, driver: Driver, script: PackedScript, context: int, streams: int, events: int, bases: int
+    ) -> None:
+        count = streams + events + bases
+        room = array("Q", bytes(8 * count))
+        at = room.buffer_info()[0]
+        values = _Values(context, at, at + 8 * streams, at + 8 * (streams + events), streams, events, bases)
+        self.code, self.failed, self.script = c_int(), c_uint64(), script
+        self.arguments = tuple(map(byref, (driver, script.structure, values, self.code, self.failed)))
+        self.put: Callable[..., None] = partial(Struct(f"={count}Q").pack_into, room, 0)
+        """Called with all streams, events and bases."""
+
+
 class ReplayFunctions(NativeCalls):
     """The part of ``native.NativeLibrary`` that this module describes."""
+
+    def play(self, replay: Replay, numbers: Iterable[int]) -> ReplayFault | None:
+        """Enqueues all operations on ``numbers``, the streams, then the events, then the addresses; what the driver
+        refused, None where it refused nothing."""
+        replay.put(*numbers)
+        if self._run("replay", *replay.arguments):
+            return None
+        return ReplayFault(replay.code.value, replay.failed.value)
 
     def replay(
         self,
@@ -126,16 +155,9 @@ class ReplayFunctions(NativeCalls):
         events: Sequence[int],
         bases: Sequence[int],
     ) -> ReplayFault | None:
-        """Enqueues all operations on these streams, with these events and addresses; what the driver refused, None
-        where it refused nothing."""
-        numbers = array("Q", (*streams, *events, *bases))
-        at, first, second = numbers.buffer_info()[0], len(streams), len(events)
-        events_at = at + 8 * first
-        values = _Values(context, at, events_at, events_at + 8 * second, first, second, len(bases))
-        code, failed = c_int(), c_uint64()
-        if self._run("replay", driver, script.structure, values, code, failed):
-            return None
-        return ReplayFault(code.value, failed.value)
+        """The same once."""
+        replay = Replay(driver, script, context, len(streams), len(events), len(bases))
+        return self.play(replay, (*streams, *events, *bases))
 
     def event_times(
         self, driver: Driver, context: int, base: int, groups: Sequence[Sequence[int]]

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import cupy
 from cupy.cuda import runtime
 
 from cuzk_engine import native
-from cuzk_engine.native_replay import Driver, PackedScript, ReplayFault
+from cuzk_engine.native_replay import Driver, PackedScript, Replay, ReplayFault
 
 _FUNCTIONS: Final = (
     "cuCtxSetCurrent",
@@ -104,6 +104,16 @@ class Context:
     def replay(self, script: PackedScript, streams: Sequence[int], events: Sequence[int], bases: Sequence[int]) -> None:
         """Enqueues everything. What came before a fault is enqueued then."""
         fault = self._library.replay(self._driver, script, self._context, streams, events, bases)
+        if fault is not None:
+            cupy.cuda.driver.check_status(fault.code)
+
+    def prepare(self, script: PackedScript, streams: int, events: int, bases: int) -> Replay:
+        """A script for `play`, with so many of each."""
+        return Replay(self._driver, script, self._context, streams, events, bases)
+
+    def play(self, replay: Replay, numbers: Iterable[int]) -> None:
+        """As `replay`."""
+        fault = self._library.play(replay, numbers)
         if fault is not None:
             cupy.cuda.driver.check_status(fault.code)
 

@@ -13,7 +13,7 @@ from cuzk_engine.devices.cuda.driver import Context
 from cuzk_engine.devices.cuda.module import Kernels
 from cuzk_engine.devices.cuda.moments import Moment
 from cuzk_engine.devices.cuda.script import Argument, Copy, Given, Launch, Record, Ref, Script, Wait, Zero
-from cuzk_engine.native_replay import ARGUMENT, CONSTANT, OPERATION, OperationKind, PackedScript
+from cuzk_engine.native_replay import ARGUMENT, CONSTANT, OPERATION, OperationKind, PackedScript, Replay
 
 _TO_HOST: Final = 2
 
@@ -54,35 +54,31 @@ class Frame:
 class Tape:
     """A script with its kernels, ready to be played. Knows how much scratch it takes, and its marks."""
 
-    __slots__ = ("_framed", "inner", "marks", "packed", "scratch_bytes")
+    __slots__ = ("inner", "marks", "packed", "ready", "scratch_bytes")
 
     def __init__(self, script: Script, packed: PackedScript) -> None:
         self.packed = packed
         self.scratch_bytes, self.marks, self.inner = script.scratch_bytes, script.marks, script.inner
-        self._framed: dict[tuple[int, int, int], PackedScript] = {}
+        self.ready: dict[tuple[int, int], Replay] = {}  # by the counts of their frames
 
     def framed(self, waits: int, bases: int, fetched: int) -> PackedScript:
         """With a frame of so many events to wait for. Behind the script's own events come those that are recorded at
         its begin and at its end, then the others. ``fetched``: bytes, whose target and source are behind the script's
         ``bases``, and the event behind them is the last one; 0: nothing."""
-        key = waits, bases, fetched
-        found = self._framed.get(key)
-        if found is None:
-            operations, arguments, functions = self.packed.arrays
-            first = len(self.marks) + self.inner
-            front, back = _Packing(), _Packing(len(arguments))
-            for k in range(waits):
-                front.add(OperationKind.WAIT, 0, first + 2 + k)
-            front.add(OperationKind.RECORD, 0, first)
-            back.add(OperationKind.RECORD, 0, first + 1)
-            if fetched:
-                places = Ref(bases, 0, fetched), Ref(bases + 1, 0, fetched)
-                back.add(OperationKind.FETCH, 0, 0, places, nbytes=fetched)
-                back.add(OperationKind.RECORD, 0, first + 2 + waits)
-            parts, more = back.script().arrays[:2]
-            rows = np.concatenate((front.script().arrays[0], operations, parts))
-            found = self._framed[key] = PackedScript(rows, np.concatenate((arguments, more)), functions)
-        return found
+        operations, arguments, functions = self.packed.arrays
+        first = len(self.marks) + self.inner
+        front, back = _Packing(), _Packing(len(arguments))
+        for k in range(waits):
+            front.add(OperationKind.WAIT, 0, first + 2 + k)
+        front.add(OperationKind.RECORD, 0, first)
+        back.add(OperationKind.RECORD, 0, first + 1)
+        if fetched:
+            places = Ref(bases, 0, fetched), Ref(bases + 1, 0, fetched)
+            back.add(OperationKind.FETCH, 0, 0, places, nbytes=fetched)
+            back.add(OperationKind.RECORD, 0, first + 2 + waits)
+        parts, more = back.script().arrays[:2]
+        rows = np.concatenate((front.script().arrays[0], operations, parts))
+        return PackedScript(rows, np.concatenate((arguments, more)), functions)
 
 
 class Player:
@@ -118,16 +114,24 @@ class Player:
         bases: Sequence[int],
         frame: Frame | None = None,
     ) -> None:
-        """Enqueues everything. Raises CuPy's error of the driver; what came before it is enqueued then."""
+        """Enqueues everything; ``streams``, ``events`` and ``bases``: as many as the tape has. Raises CuPy's error of
+        the driver; what came before it is enqueued then."""
         if frame is None:
             self._context.replay(tape.packed, streams, events, bases)
             return
         before, fetch = frame.before, frame.fetch
-        packed = tape.framed(len(before), len(bases), 0 if fetch is None else fetch.nbytes)
-        events = (*events, frame.begin, frame.end.ptr, *before)
-        if fetch is not None:
-            events, bases = (*events, fetch.there.ptr), (*bases, fetch.target, fetch.source)
-        self._context.replay(packed, streams, events, bases)
+        key = len(before), 0 if fetch is None else fetch.nbytes
+        ready = tape.ready.get(key)
+        if ready is None:
+            packed, more = tape.framed(key[0], len(bases), key[1]), 0 if fetch is None else 1
+            counts = len(streams), len(events) + 2 + key[0] + more, len(bases) + 2 * more
+            ready = tape.ready[key] = self._context.prepare(packed, *counts)
+        if fetch is None:
+            numbers = (*streams, *events, frame.begin, frame.end.ptr, *before, *bases)
+        else:
+            ends = fetch.there.ptr, *bases, fetch.target, fetch.source
+            numbers = (*streams, *events, frame.begin, frame.end.ptr, *before, *ends)
+        self._context.play(ready, numbers)
 
 
 class _Packing:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache, partial
@@ -25,6 +26,7 @@ _TRIES: Final = 3
 _LATELY_NS: Final = 100_000_000  # for which spans that are over may wait for others
 
 _handle: Final = attrgetter("ptr")
+_consume: Final = deque[None](maxlen=0).extend
 
 
 class Times(NamedTuple):
@@ -166,8 +168,7 @@ class Timeline:
         ended = ends(at)
         began = map(min, begins(at), ended)  # they may lie on two streams: the end can come before the begin
         whose = repeat(self._device), lanes, kinds, repeat(job), repeat(partition), repeat(worker)
-        for span in map(new_span, zip(began, ended, *whose, nbytes, pinned, strict=False)):
-            sink(span)
+        _consume(map(sink, map(new_span, zip(began, ended, *whose, nbytes, pinned, strict=False))))
 
     def clear(self) -> None:
         """Forgets what is pending: the device is gone."""
