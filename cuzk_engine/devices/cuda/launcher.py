@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 from cupy.cuda import runtime
 
@@ -12,9 +11,8 @@ from cuzk_engine.devices.cuda import need
 from cuzk_engine.devices.cuda.guard import Guard
 from cuzk_engine.devices.cuda.loader import Loader
 from cuzk_engine.devices.cuda.memory import CudaBuffer, Memory, used, waits
-from cuzk_engine.devices.cuda.moments import Moment
 from cuzk_engine.devices.cuda.operations import Operations, Points
-from cuzk_engine.devices.cuda.replay import Fetch, Frame
+from cuzk_engine.devices.cuda.replay import Frame
 from cuzk_engine.devices.cuda.results import Fetched, Rows
 from cuzk_engine.devices.cuda.slots import Place, Slot, Slots
 from cuzk_engine.devices.cuda.timeline import CudaEvent, Timeline, msm_times
@@ -59,7 +57,8 @@ class MsmLauncher:
                         return self._enqueue_none(operations, operation, points, slot, place, scalars, result, after)
                     return self._enqueue(operations, operation, points, slot, place, scalars, result, owner, after)
             finally:
-                self._loader.let_go(resident)
+                if resident is not None:
+                    self._loader.let_go(resident)
                 self._slots.put(slot)
 
     def _enqueue(
@@ -76,25 +75,26 @@ class MsmLauncher:
     ) -> CudaEvent:
         how = operations.sum_of(operation, points, scalars, self._budget)
         scratch = slot.scratch(how.nbytes, owner)
-        before = _before(slot, after, place, (scalars, points.block, scratch), result)
-        moments, nbytes = self._timeline.moments, need.point_bytes(operation.curve, operation.group)
+        stream, first, timeline = place.handle, (slot.last, None if after is None else after.event), self._timeline
+        before = waits(stream, (scalars, points.block, scratch), (result,), first)
+        moments, nbytes = timeline.moments, need.point_bytes(operation.curve, operation.group)
         marks, end = moments.marks(1 + len(how.phases)), moments.end()
         row = self._rows.take(nbytes)
-        fetch = None if row is None else Fetch(row.address, result.address, nbytes, moments.end())
+        fetch = None if row is None else Fetched(row, result.address, nbytes, moments.end())
         try:
             frame = Frame(before, marks.handles[0], end, fetch)
             operations.msm(how, points, scalars, result, scratch, place, marks, frame)
         except BaseException:
             runtime.deviceSynchronize()  # what was launched may be on any of the place's streams
             raise
-        there = end if fetch is None else fetch.there
-        _used(slot, place, (scalars, points.block, *slot.buffers), result, end)
-        result.reads[place.stream.ptr] = there
-        ends = (end,) if fetch is None else (end, there)
-        self._timeline.add(marks, ends, msm_times(how.phases, 0 if fetch is None else nbytes), owner, row)
-        if row is not None:
-            result.fetched = Fetched(row, nbytes, there)
-        return CudaEvent(there, self._timeline, self._guard, over=self._slots.reap, ended=end)
+        slot.last = end
+        used(stream, (scalars, points.block, *slot.buffers), (result,), end)
+        if fetch is None:
+            timeline.add(marks, (end,), msm_times(how.phases), owner)
+            return CudaEvent(end, timeline, self._guard, over=self._slots.reap)
+        result.reads[stream], result.fetched = fetch.there, fetch
+        timeline.add(marks, (end, fetch.there), msm_times(how.phases, nbytes), owner, row)
+        return CudaEvent(fetch.there, timeline, self._guard, None, self._slots.reap, end)
 
     def _enqueue_none(
         self,
@@ -110,26 +110,14 @@ class MsmLauncher:
         """The sum of no points."""
         stream, moments = place.stream, self._timeline.moments
         reads = (scalars,) if points is None else (scalars, points.block)
-        marks, end = moments.marks(1), moments.end()
-        frame = Frame(_before(slot, after, place, reads, result), marks.handles[0], end)
+        marks, end, first = moments.marks(1), moments.end(), (slot.last, None if after is None else after.event)
+        frame = Frame(waits(place.handle, reads, (result,), first), marks.handles[0], end)
         try:
             operations.no_points(operation, result, stream, frame)
         except BaseException:
             stream.synchronize()  # the result may be written yet, and no event ends that
             raise
-        _used(slot, place, (*reads, *slot.buffers), result, end)
+        slot.last = end
+        used(place.handle, (*reads, *slot.buffers), (result,), end)
         moments.give_back(marks)
         return CudaEvent(end, self._timeline, self._guard, over=self._slots.reap)
-
-
-def _used(slot: Slot, place: Place, reads: tuple[CudaBuffer, ...], result: CudaBuffer, end: Moment) -> None:
-    """What a sum used, up to its ``end``."""
-    slot.last = end
-    used(place.stream.ptr, reads, (result,), end)
-
-
-def _before(
-    slot: Slot, after: CudaEvent | None, place: Place, reads: tuple[CudaBuffer, ...], result: CudaBuffer
-) -> dict[int, Any]:
-    """The events that have to be over before the first kernel, by their handles."""
-    return waits(place.stream.ptr, reads, (result,), (slot.last, None if after is None else after.event))

@@ -64,9 +64,8 @@ class Loader:
                 return found.value, found
         return self.bring(operation, sent, slot, owner), None
 
-    def let_go(self, points: Resident | None) -> None:
-        if points is not None:
-            self._residents.let_go(points)
+    def let_go(self, points: Resident) -> None:
+        self._residents.let_go(points)
 
     def make(self, operation: Msm, owner: Owner) -> tuple[CudaBuffer, Points]:
         """Brings points that are to stay."""

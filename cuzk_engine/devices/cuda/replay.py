@@ -12,20 +12,11 @@ from cuzk_engine.devices.cuda import driver
 from cuzk_engine.devices.cuda.driver import Context
 from cuzk_engine.devices.cuda.module import Kernels
 from cuzk_engine.devices.cuda.moments import Moment
+from cuzk_engine.devices.cuda.results import Fetched
 from cuzk_engine.devices.cuda.script import Argument, Copy, Given, Launch, Record, Ref, Script, Wait, Zero
 from cuzk_engine.native_replay import ARGUMENT, CONSTANT, OPERATION, OperationKind, PackedScript, Replay
 
 _TO_HOST: Final = 2
-
-
-class Fetch:
-    """Bytes of the device's that are copied to page-locked memory of the host behind a script's end; ``there``: the
-    event behind that."""
-
-    __slots__ = ("nbytes", "source", "target", "there")
-
-    def __init__(self, target: int, source: int, nbytes: int, there: Moment) -> None:
-        self.target, self.source, self.nbytes, self.there = target, source, nbytes, there
 
 
 class Frame:
@@ -34,7 +25,7 @@ class Frame:
 
     __slots__ = ("before", "begin", "end", "fetch")
 
-    def __init__(self, before: dict[int, Any], begin: int, end: Moment, fetch: Fetch | None = None) -> None:
+    def __init__(self, before: dict[int, Any], begin: int, end: Moment, fetch: Fetched | None = None) -> None:
         self.before, self.begin, self.end, self.fetch = before, begin, end, fetch
 
     def open(self, stream: Any) -> None:
@@ -47,7 +38,7 @@ class Frame:
         self.end.record(stream)
         if self.fetch is not None:
             fetch = self.fetch
-            runtime.memcpyAsync(fetch.target, fetch.source, fetch.nbytes, _TO_HOST, stream.ptr)
+            runtime.memcpyAsync(fetch.row.address, fetch.source, fetch.nbytes, _TO_HOST, stream.ptr)
             fetch.there.record(stream)
 
 
@@ -129,7 +120,7 @@ class Player:
         if fetch is None:
             numbers = (*streams, *events, frame.begin, frame.end.ptr, *before, *bases)
         else:
-            ends = fetch.there.ptr, *bases, fetch.target, fetch.source
+            ends = fetch.there.ptr, *bases, fetch.row.address, fetch.source
             numbers = (*streams, *events, frame.begin, frame.end.ptr, *before, *ends)
         self._context.play(ready, numbers)
 

@@ -32,12 +32,12 @@ class Row:
 
 
 class Fetched:
-    """``nbytes`` of a result that are in ``row`` when ``there`` has happened."""
+    """``nbytes`` of a result at ``source`` that are in ``row`` when ``there`` has happened."""
 
-    __slots__ = ("nbytes", "row", "there")
+    __slots__ = ("nbytes", "row", "source", "there")
 
-    def __init__(self, row: Row, nbytes: int, there: Moment) -> None:
-        self.row, self.nbytes, self.there = row, nbytes, there
+    def __init__(self, row: Row, source: int, nbytes: int, there: Moment) -> None:
+        self.row, self.source, self.nbytes, self.there = row, source, nbytes, there
 
     def read(self, nbytes: int) -> bytes:
         return bytes(self.row.view[:nbytes])

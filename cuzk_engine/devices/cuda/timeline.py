@@ -178,7 +178,7 @@ class Timeline:
 
 class CudaEvent:
     """A moment of a device; see DeviceEvent. ``guard`` makes the device the current one and translates its errors;
-    ``over`` is called when it is known to have happened, with ``ended``, an event that was over before."""
+    ``over`` is called when it is known to have happened, and so has ``ended``, an event before it."""
 
     __slots__ = ("_ended", "_guard", "_kept", "_over", "_timeline", "event")
 
@@ -188,7 +188,7 @@ class CudaEvent:
         timeline: Timeline,
         guard: AbstractContextManager[None],
         kept: object = None,
-        over: Callable[[Moment], None] | None = None,
+        over: Callable[[], None] | None = None,
         ended: Moment | None = None,
     ) -> None:
         self.event = event
@@ -210,7 +210,8 @@ class CudaEvent:
     def _end(self) -> None:
         self._timeline.ended(self.event)
         if self._over is not None:
-            self._over(self._ended)
+            self._ended.over = True
+            self._over()
 
 
 PHASES: Final = {
