@@ -27,10 +27,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from cuzk_engine.devices import base
 from cuzk_engine.devices.base import CancelToken, EventSink, MemoryUse, Owner
 from cuzk_engine.errors import CancelledError, MemoryPlanError, OutOfDeviceMemoryError
-from cuzk_engine.events import Holding, Kind, Purpose, Span, host_lane, new_allocation
+from cuzk_engine.events import Holding, Kind, Purpose, host_lane, new_allocation, new_span
 
 T = TypeVar("T")
 
@@ -267,15 +266,9 @@ class Ledger:
         lane.
         """
         self._check_request(held, serial)
+        return self.admit(lambda turn: turn.promise(held, serial), owner, cancel, held + serial)
 
-        def attempt(turn: base.Turn) -> Reservation | None:
-            reservation = turn.promise(held, serial)
-            assert reservation is None or isinstance(reservation, Reservation)
-            return reservation
-
-        return self.admit(attempt, owner, cancel, held + serial)
-
-    def admit(self, attempt: Callable[[base.Turn], T | None], owner: Owner, cancel: CancelToken, wanted: int = 0) -> T:
+    def admit(self, attempt: Callable[[Turn], T | None], owner: Owner, cancel: CancelToken, wanted: int = 0) -> T:
         """See `base.Device.admit`: turns come in order of arrival."""
         ticket = object()
         with self._lock:
@@ -306,7 +299,7 @@ class Ledger:
     def _wait_for_turn(
         self,
         ticket: object,
-        attempt: Callable[[base.Turn], T | None],
+        attempt: Callable[[Turn], T | None],
         owner: Owner,
         cancel: CancelToken,
         wanted: int,
@@ -370,15 +363,14 @@ class Ledger:
 
     def _try_take(self, nbytes: int, purpose: Purpose, owner: Owner, out_of: Reservation | None) -> Grant | None:
         with self._lock:
-            reservation, held = self._unreserved, 0
             if out_of is None:
-                reservation = self._reservations.get(owner, reservation)
+                reservation, held = self._reservations.get(owner, self._unreserved), 0
             else:
-                held = out_of.held
+                reservation, held = self._unreserved, out_of.held
                 out_of.held = max(0, held - nbytes)
             reservation.used += nbytes
-            self._left -= nbytes
-            if self._left < 0 and not self._is_enough():
+            self._left = left = self._left - nbytes
+            if left < 0 and not self._is_enough():
                 reservation.used -= nbytes
                 if out_of is not None:
                     out_of.held = held
@@ -487,10 +479,6 @@ class Ledger:
 
     def _emit_wait(self, start: int, nbytes: int, owner: Owner) -> None:
         if self._sink is not None:
-            lane = host_lane(owner.worker)
-            self._sink(
-                Span(
-                    start, time.monotonic_ns(), self.device, lane, Kind.MEMORY_WAIT,
-                    owner.job, owner.partition, owner.worker, nbytes,
-                )
-            )  # fmt: skip
+            end, (job, partition, worker) = time.monotonic_ns(), owner
+            lane, kind = host_lane(worker), Kind.MEMORY_WAIT
+            self._sink(new_span((start, end, self.device, lane, kind, job, partition, worker, nbytes, None)))

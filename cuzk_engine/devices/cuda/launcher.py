@@ -75,8 +75,8 @@ class MsmLauncher:
     ) -> CudaEvent:
         how = operations.sum_of(operation, points, scalars, self._budget)
         scratch = slot.scratch(how.nbytes, owner)
-        stream, first, timeline = place.handle, (slot.last, None if after is None else after.event), self._timeline
-        before = waits(stream, (scalars, points.block, scratch), (result,), first)
+        stream, ready, timeline = place.handle, None if after is None else after.event, self._timeline
+        before = waits(stream, (scalars, points.block, scratch), (result,), slot.last, ready)
         moments, nbytes = timeline.moments, need.point_bytes(operation.curve, operation.group)
         marks, end = moments.marks(1 + len(how.phases)), moments.end()
         row = self._rows.take(nbytes)
@@ -110,8 +110,8 @@ class MsmLauncher:
         """The sum of no points."""
         stream, moments = place.stream, self._timeline.moments
         reads = (scalars,) if points is None else (scalars, points.block)
-        marks, end, first = moments.marks(1), moments.end(), (slot.last, None if after is None else after.event)
-        frame = Frame(waits(place.handle, reads, (result,), first), marks.handles[0], end)
+        marks, end, ready = moments.marks(1), moments.end(), None if after is None else after.event
+        frame = Frame(waits(place.handle, reads, (result,), slot.last, ready), marks.handles[0], end)
         try:
             operations.no_points(operation, result, stream, frame)
         except BaseException:

@@ -69,8 +69,8 @@ class VectorLauncher:
     ) -> CudaEvent:
         stream, moments = self._stream, self._timeline.moments
         marks, end = moments.marks(1), moments.end()
-        first = () if after is None else (after.event,)
-        frame = Frame(waits(stream.ptr, reads, writes, first), marks.handles[0], end)
+        before = waits(stream.ptr, reads, writes, None if after is None else after.event)
+        frame = Frame(before, marks.handles[0], end)
         try:
             enqueue(stream, frame)
         except BaseException:
@@ -168,8 +168,8 @@ class VectorLauncher:
         allocator = LedgerAllocator(self._memory, Purpose.SCRATCH, owner, stream)
         with self._guard, self._launching, stream, cupy.cuda.using_allocator(allocator.allocate):
             work = _Open(moments.marks(1), moments.end())
-            first = () if after is None else (after.event,)
-            frame = Frame(waits(stream.ptr, reads, writes, first), work.marks.handles[0], work.end)
+            before = waits(stream.ptr, reads, writes, None if after is None else after.event)
+            frame = Frame(before, work.marks.handles[0], work.end)
             frame.open(stream)
             try:
                 yield work
