@@ -11,7 +11,6 @@ from cupy.cuda import runtime
 from cuzk_engine.devices.cuda import driver
 from cuzk_engine.devices.cuda.driver import Context
 from cuzk_engine.devices.cuda.module import Kernels
-from cuzk_engine.devices.cuda.moments import Moment
 from cuzk_engine.devices.cuda.results import Fetched
 from cuzk_engine.devices.cuda.script import Argument, Copy, Given, Launch, Record, Ref, Script, Wait, Zero
 from cuzk_engine.native_replay import ARGUMENT, CONSTANT, OPERATION, OperationKind, PackedScript, Replay
@@ -25,7 +24,7 @@ class Frame:
 
     __slots__ = ("before", "begin", "end", "fetch")
 
-    def __init__(self, before: dict[int, Any], begin: int, end: Moment, fetch: Fetched | None = None) -> None:
+    def __init__(self, before: dict[int, Any], begin: int, end: Any, fetch: Fetched | None = None) -> None:
         self.before, self.begin, self.end, self.fetch = before, begin, end, fetch
 
     def open(self, stream: Any) -> None:

@@ -228,6 +228,12 @@ def span_times(lane: Lane, kind: str, nbytes: int = 0, pinned: bool | None = Non
     return _times([(0, 1, lane, kind)], nbytes, pinned)
 
 
+@lru_cache(maxsize=256)
+def step_times(*kinds: str) -> Times:
+    """Of kernels, each between a begin and an end of its own."""
+    return _times([(2 * k, 2 * k + 1, Lane.COMPUTE, kind) for k, kind in enumerate(kinds)])
+
+
 def _times(spans: list[tuple[int, int, Lane, str]], nbytes: int = 0, pinned: bool | None = None) -> Times:
     """From the numbers of the events that spans lie between, their lanes and their kinds; bytes are transferred on
     other lanes than the kernels'."""
