@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from ctypes import POINTER, byref, c_int, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from enum import IntEnum
@@ -117,34 +117,47 @@ class PackedScript:
 
 
 class Replay:
-    """A script ready for `ReplayFunctions.play`, with room for so many ``streams``, ``events`` and ``bases``. Not for
-    several threads at once."""
+    """A script with room for so many ``streams``, ``events`` and ``bases``. ``run``: of `NativeCalls`. Not for several
+    threads at once."""
 
-    __slots__ = ("arguments", "code", "failed", "put", "script")
+    __slots__ = ("_arguments", "_code", "_failed", "_put", "_run", "_script")
 
     def __init__(
-        self, driver: Driver, script: PackedScript, context: int, streams: int, events: int, bases: int
+        self,
+        run: Callable[..., bool],
+        driver: Driver,
+        script: PackedScript,
+        context: int,
+        streams: int,
+        events: int,
+        bases: int,
     ) -> None:
         count = streams + events + bases
         room = array("Q", bytes(8 * count))
         at = room.buffer_info()[0]
         values = _Values(context, at, at + 8 * streams, at + 8 * (streams + events), streams, events, bases)
-        self.code, self.failed, self.script = c_int(), c_uint64(), script
-        self.arguments = tuple(map(byref, (driver, script.structure, values, self.code, self.failed)))
-        self.put: Callable[..., None] = partial(Struct(f"={count}Q").pack_into, room, 0)
-        """Called with all streams, events and bases."""
+        self._code, self._failed, self._script = c_int(), c_uint64(), script
+        self._arguments = tuple(map(byref, (driver, script.structure, values, self._code, self._failed)))
+        self._put = partial(Struct(f"={count}Q").pack_into, room, 0)
+        self._run = run
+
+    def play(self, *numbers: int) -> ReplayFault | None:
+        """Enqueues all operations on ``numbers``, the streams, then the events, then the addresses; what the driver
+        refused, None where it refused nothing."""
+        self._put(*numbers)
+        if self._run("replay", *self._arguments):
+            return None
+        return ReplayFault(self._code.value, self._failed.value)
 
 
 class ReplayFunctions(NativeCalls):
     """The part of ``native.NativeLibrary`` that this module describes."""
 
-    def play(self, replay: Replay, numbers: Iterable[int]) -> ReplayFault | None:
-        """Enqueues all operations on ``numbers``, the streams, then the events, then the addresses; what the driver
-        refused, None where it refused nothing."""
-        replay.put(*numbers)
-        if self._run("replay", *replay.arguments):
-            return None
-        return ReplayFault(replay.code.value, replay.failed.value)
+    def prepare_replay(
+        self, driver: Driver, script: PackedScript, context: int, streams: int, events: int, bases: int
+    ) -> Replay:
+        """To be played again and again, with so many of each."""
+        return Replay(self._run, driver, script, context, streams, events, bases)
 
     def replay(
         self,
@@ -156,8 +169,8 @@ class ReplayFunctions(NativeCalls):
         bases: Sequence[int],
     ) -> ReplayFault | None:
         """The same once."""
-        replay = Replay(driver, script, context, len(streams), len(events), len(bases))
-        return self.play(replay, (*streams, *events, *bases))
+        replay = self.prepare_replay(driver, script, context, len(streams), len(events), len(bases))
+        return replay.play(*streams, *events, *bases)
 
     def event_times(
         self, driver: Driver, context: int, base: int, groups: Sequence[Sequence[int]]

@@ -203,10 +203,12 @@ class CudaDevice(LedgerDevice):
             raise ValueError(f"{nbytes} bytes of a buffer of {buffer.nbytes}")
         if buffer.is_reversed or buffer.pending != 1:
             raise ValueError("a vector that is not in natural order: restore() comes first")
-        if buffer.fetched is not None and nbytes <= buffer.fetched.nbytes:
-            with self._guard:
-                buffer.fetched.there.synchronize()
-                return buffer.fetched.read(nbytes)
+        fetched = buffer.fetched
+        if fetched is not None and nbytes <= fetched.nbytes:
+            if not fetched.there.over:
+                with self._guard:
+                    fetched.there.synchronize()
+            return fetched.read(nbytes)
         out = np.empty(nbytes, dtype=np.uint8)
         with self._guard:
             buffer.before_read(self._d2h)

@@ -12,7 +12,7 @@ from cuzk_engine.devices.cuda.guard import Guard
 from cuzk_engine.devices.cuda.loader import Loader
 from cuzk_engine.devices.cuda.memory import CudaBuffer, Memory, used, waits
 from cuzk_engine.devices.cuda.operations import Operations, Points
-from cuzk_engine.devices.cuda.replay import Frame
+from cuzk_engine.devices.cuda.replay import new_frame
 from cuzk_engine.devices.cuda.results import Fetched, Rows
 from cuzk_engine.devices.cuda.slots import Place, Slot, Slots
 from cuzk_engine.devices.cuda.timeline import CudaEvent, Timeline, msm_times
@@ -82,7 +82,7 @@ class MsmLauncher:
         row = self._rows.take(nbytes)
         fetch = None if row is None else Fetched(row, result.address, nbytes, moments.end())
         try:
-            frame = Frame(before, marks.handles[0], end, fetch)
+            frame = new_frame((before, marks.handles[0], end, fetch))
             operations.msm(how, points, scalars, result, scratch, place, marks, frame)
         except BaseException:
             runtime.deviceSynchronize()  # what was launched may be on any of the place's streams
@@ -111,7 +111,7 @@ class MsmLauncher:
         stream, moments = place.stream, self._timeline.moments
         reads = (scalars,) if points is None else (scalars, points.block)
         marks, end, ready = moments.marks(1), moments.end(), None if after is None else after.event
-        frame = Frame(waits(place.handle, reads, (result,), slot.last, ready), marks.handles[0], end)
+        frame = new_frame((waits(place.handle, reads, (result,), slot.last, ready), marks.handles[0], end, None))
         try:
             operations.no_points(operation, result, stream, frame)
         except BaseException:

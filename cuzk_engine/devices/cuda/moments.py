@@ -42,7 +42,9 @@ class Moment:
 
     @property
     def done(self) -> bool:
-        return self.over or driver.is_over(self.ptr)
+        if not self.over:
+            self.over = driver.is_over(self.ptr)
+        return self.over
 
 
 class Marks:

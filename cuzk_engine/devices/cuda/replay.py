@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from cupy.cuda import runtime
@@ -18,14 +19,14 @@ from cuzk_engine.native_replay import ARGUMENT, CONSTANT, OPERATION, OperationKi
 _TO_HOST: Final = 2
 
 
-class Frame:
+class Frame(NamedTuple):
     """What a script comes after, events by their handles; the handle of the event that is recorded at its begin, and
     the one at its end, on its first stream; and what is fetched behind it."""
 
-    __slots__ = ("before", "begin", "end", "fetch")
-
-    def __init__(self, before: dict[int, Any], begin: int, end: Any, fetch: Fetched | None = None) -> None:
-        self.before, self.begin, self.end, self.fetch = before, begin, end, fetch
+    before: dict[int, Any]
+    begin: int
+    end: Any
+    fetch: Fetched | None
 
     def open(self, stream: Any) -> None:
         """For work that no script does."""
@@ -39,6 +40,9 @@ class Frame:
             fetch = self.fetch
             runtime.memcpyAsync(fetch.row.address, fetch.source, fetch.nbytes, _TO_HOST, stream.ptr)
             fetch.there.record(stream)
+
+
+new_frame: Final[Callable[[tuple[object, ...]], Frame]] = partial(tuple.__new__, Frame)  # as `new_span`
 
 
 class Tape:
@@ -109,7 +113,7 @@ class Player:
         if frame is None:
             self._context.replay(tape.packed, streams, events, bases)
             return
-        before, fetch = frame.before, frame.fetch
+        before, begin, end, fetch = frame
         key = len(before), 0 if fetch is None else fetch.nbytes
         ready = tape.ready.get(key)
         if ready is None:
@@ -117,11 +121,13 @@ class Player:
             counts = len(streams), len(events) + 2 + key[0] + more, len(bases) + 2 * more
             ready = tape.ready[key] = self._context.prepare(packed, *counts)
         if fetch is None:
-            numbers = (*streams, *events, frame.begin, frame.end.ptr, *before, *bases)
+            numbers = (*streams, *events, begin, end.ptr, *before, *bases)
         else:
             ends = fetch.there.ptr, *bases, fetch.row.address, fetch.source
-            numbers = (*streams, *events, frame.begin, frame.end.ptr, *before, *ends)
-        self._context.play(ready, numbers)
+            numbers = (*streams, *events, begin, end.ptr, *before, *ends)
+        fault = ready.play(*numbers)
+        if fault is not None:
+            driver.check(fault)
 
 
 class _Packing:

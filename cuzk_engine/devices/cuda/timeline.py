@@ -118,6 +118,7 @@ class Timeline:
     def collect(self) -> None:
         """Emits the spans that are over. Raises CuPy's error where the driver refuses to tell, once: the spans that it
         refuses are dropped."""
+        sink = self._sink
         with self._lock:
             pending = self._pending
             if not pending:
@@ -134,8 +135,8 @@ class Timeline:
             self._keep(one for one, at in zip(pending, found, strict=True) if at is None)
         for one, at in zip(pending, found, strict=True):
             if at is not None:
-                if self._sink is not None:
-                    self._emit(self._sink, one, at, base_ns)
+                if sink is not None:
+                    self._emit(sink, one, at, base_ns)
                 self.moments.give_back(one.marks)
 
     def _keep(self, pending: Iterable[_Pending]) -> None:
@@ -198,20 +199,17 @@ class CudaEvent:
     def wait(self) -> None:
         with self._guard:
             self.event.synchronize()
-            self._end()
+            self._timeline.ended(self.event)
+            if self._over is not None:
+                self._ended.over = True
+                self._over()
 
     def done(self) -> bool:
         with self._guard:
             over = self.event.done
-            if over:
-                self._end()
-            return over
-
-    def _end(self) -> None:
-        self._timeline.ended(self.event)
-        if self._over is not None:
-            self._ended.over = True
-            self._over()
+        if over:
+            self.wait()
+        return over
 
 
 PHASES: Final = {

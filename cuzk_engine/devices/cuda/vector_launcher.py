@@ -19,7 +19,7 @@ from cuzk_engine.devices.cuda.memory import CudaBuffer, LedgerAllocator, Memory,
 from cuzk_engine.devices.cuda.moments import Marks, Moment
 from cuzk_engine.devices.cuda.need import FR_BYTES, evaluation_bytes
 from cuzk_engine.devices.cuda.operations import Operations
-from cuzk_engine.devices.cuda.replay import Frame
+from cuzk_engine.devices.cuda.replay import Frame, new_frame
 from cuzk_engine.devices.cuda.resident import Residents
 from cuzk_engine.devices.cuda.timeline import CudaEvent, Timeline, span_times, step_times
 from cuzk_engine.devices.cuda.vectors import Matrices
@@ -69,7 +69,7 @@ class VectorLauncher:
         ready = None if after is None else after.event
         try:
             for (reads, writes, _, enqueue), begin, its_end in zip(steps, begins, ends, strict=True):
-                enqueue(stream, Frame(waits(handle, reads, writes, ready), begin, its_end))
+                enqueue(stream, new_frame((waits(handle, reads, writes, ready), begin, its_end, None)))
         except BaseException:
             runtime.deviceSynchronize()  # some of it may be under way, and no event ends it
             raise
@@ -163,7 +163,7 @@ class VectorLauncher:
         with self._guard, self._launching, stream, cupy.cuda.using_allocator(allocator.allocate):
             work = _Open(moments.marks(1), moments.end())
             before = waits(stream.ptr, reads, writes, None if after is None else after.event)
-            frame = Frame(before, work.marks.handles[0], work.end)
+            frame = Frame(before, work.marks.handles[0], work.end, None)
             frame.open(stream)
             try:
                 yield work
