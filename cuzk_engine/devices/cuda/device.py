@@ -395,12 +395,11 @@ class CudaDevice(LedgerDevice):
         return found
 
     def _msm(self, operation: Msm, owner: Owner, after: CudaEvent | None) -> CudaEvent:
-        curve, group, n = operation.curve, operation.group, operation.n
-        if len(operation.points) != n:
-            raise ValueError(f"{len(operation.points)} points for {n} scalars")
-        scalars = _own(operation.scalars, (operation.offset + n) * FR_BYTES)
-        result = _own(operation.result, need.point_bytes(curve, group))
-        sent = None if operation.sent is None else _own(operation.sent, int(operation.points.nbytes))
+        curve, group, points, given, offset, n, out, _, _, through = operation
+        if len(points) != n:
+            raise ValueError(f"{len(points)} points for {n} scalars")
+        scalars, result = _own(given, (offset + n) * FR_BYTES), _own(out, need.point_bytes(curve, group))
+        sent = None if through is None else _own(through, int(points.nbytes))
         return self._launcher.launch(self._operations, operation, scalars, result, sent, owner, after)
 
     def _evaluate(self, operation: Evaluate, owner: Owner, after: CudaEvent | None) -> CudaEvent:

@@ -53,8 +53,7 @@ class Slot:
         return not self.taken and (self.last is None or bool(self.last.done))
 
     def scratch(self, nbytes: int, owner: Owner) -> CudaBuffer:
-        block = self._memory.scratch(nbytes, Purpose.MSM, owner, self._stream, self._there)
-        self.buffers.append(block)
+        self.buffers.append(block := self._memory.scratch(nbytes, Purpose.MSM, owner, self._stream, self._there))
         return block
 
     def keep(self, buffer: CudaBuffer) -> None:
