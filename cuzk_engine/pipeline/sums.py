@@ -202,15 +202,16 @@ class Sums:
 
     def _collect_first(self) -> None:
         running, run = self._running[0], self._run
-        query, group, _, share, _, nbytes, _, _ = running.launch
+        launch = running.launch
+        query = launch.query
         running.event.wait()
-        found = self._device.download(running.result, nbytes, Kind.DOWNLOAD_RESULT, run.owner)
+        found = self._device.download(running.result, launch.nbytes, Kind.DOWNLOAD_RESULT, run.owner)
         self._running.popleft()
         running.sent.free()
         known = self._sums.get(query)
-        self._sums[query] = found if known is None else add_points(self._sizes.curve, group, known, found)
+        self._sums[query] = found if known is None else add_points(self._sizes.curve, launch.group, known, found)
         self._arrived()
-        run.advance(run.costs.msm(query) * share)
+        run.advance(run.costs.msm(query) * launch.share)
 
 
 @lru_cache(maxsize=64)
