@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cuzk_engine.native_call import NativeCalls, Signatures
+from cuzk_engine.native_call import NativeCalls, Signatures, refuse
 
 _NOT_OVER: Final = -(1 << 63)
 CONSTANT: Final = 0xFFFFFFFF
@@ -117,14 +117,14 @@ class PackedScript:
 
 
 class Replay:
-    """A script with room for so many ``streams``, ``events`` and ``bases``. ``run``: of `NativeCalls`. Not for several
-    threads at once."""
+    """A script with room for so many ``streams``, ``events`` and ``bases``. ``function``: the library's. Not for
+    several threads at once."""
 
-    __slots__ = ("_arguments", "_code", "_failed", "_put", "_run", "_script")
+    __slots__ = ("_call", "_code", "_failed", "_put", "_script")
 
     def __init__(
         self,
-        run: Callable[..., bool],
+        function: Callable[..., int],
         driver: Driver,
         script: PackedScript,
         context: int,
@@ -137,16 +137,17 @@ class Replay:
         at = room.buffer_info()[0]
         values = _Values(context, at, at + 8 * streams, at + 8 * (streams + events), streams, events, bases)
         self._code, self._failed, self._script = c_int(), c_uint64(), script
-        self._arguments = tuple(map(byref, (driver, script.structure, values, self._code, self._failed)))
+        self._call = partial(function, *map(byref, (driver, script.structure, values, self._code, self._failed)))
         self._put = partial(Struct(f"={count}Q").pack_into, room, 0)
-        self._run = run
 
     def play(self, *numbers: int) -> ReplayFault | None:
         """Enqueues all operations on ``numbers``, the streams, then the events, then the addresses; what the driver
         refused, None where it refused nothing."""
         self._put(*numbers)
-        if self._run("replay", *self._arguments):
+        status = self._call()
+        if not status:
             return None
+        refuse("replay", status)
         return ReplayFault(self._code.value, self._failed.value)
 
 
@@ -157,7 +158,7 @@ class ReplayFunctions(NativeCalls):
         self, driver: Driver, script: PackedScript, context: int, streams: int, events: int, bases: int
     ) -> Replay:
         """To be played again and again, with so many of each."""
-        return Replay(self._run, driver, script, context, streams, events, bases)
+        return Replay(self._function("replay"), driver, script, context, streams, events, bases)
 
     def replay(
         self,

@@ -7,7 +7,6 @@ import threading
 from cupy.cuda import runtime
 
 from cuzk_engine.devices.base import Msm, Owner
-from cuzk_engine.devices.cuda import need
 from cuzk_engine.devices.cuda.guard import Guard
 from cuzk_engine.devices.cuda.loader import Loader
 from cuzk_engine.devices.cuda.memory import CudaBuffer, Memory, used, waits
@@ -77,7 +76,7 @@ class MsmLauncher:
         scratch = slot.scratch(how.nbytes, owner)
         stream, ready, timeline = place.handle, None if after is None else after.event, self._timeline
         before = waits(stream, (scalars, points.block, scratch), (result,), slot.last, ready)
-        moments, nbytes = timeline.moments, need.point_bytes(operation.curve, operation.group)
+        moments, nbytes = timeline.moments, how.result_bytes
         marks, end = moments.marks(1 + len(how.phases)), moments.end()
         row = self._rows.take(nbytes)
         fetch = None if row is None else Fetched(row, result.address, nbytes, moments.end())

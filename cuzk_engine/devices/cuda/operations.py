@@ -37,16 +37,17 @@ FACTOR_BYTES: Final = _FACTORS * 2 * FR_BYTES
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Sum:
-    """How points are summed. ``nbytes``: of scratch; ``phases``: at whose ends there are marks; ``offsets``: of the sum
-    in the scratch, of the scalars in their vector, of the points' numbers behind the points; the rest is
-    `Operations`' own."""
+    """How points are summed. ``nbytes``: of scratch; ``result_bytes``: of the sum; ``phases``: at whose ends there are
+    marks; ``offsets``: of the sum in the scratch, of the scalars in their vector, of the points' numbers behind the
+    points; the rest is `Operations`' own."""
 
     nbytes: int
+    result_bytes: int
     phases: tuple[str, ...]
     offsets: tuple[int, int, int]
     first: int
-    kernels: MsmKernels
     tape: Tape
+    play: Callable[..., None]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -204,8 +205,9 @@ class Operations:
         if tape.scratch_bytes + aligned_size(kernels.sum_bytes) > nbytes:
             raise MemoryError(f"an MSM takes more than {tape.scratch_bytes} bytes, its plan is {nbytes}")
         first = 0 if points.pick else operation.offset * FR_BYTES
-        offsets = tape.scratch_bytes, first, count * point_bytes(curve, group)
-        return Sum(nbytes, tape.marks, offsets, operation.offset, kernels, tape)
+        size = point_bytes(curve, group)
+        offsets = tape.scratch_bytes, first, count * size
+        return Sum(nbytes, size, tape.marks, offsets, operation.offset, tape, kernels.player.play)
 
     def msm(
         self,
@@ -223,7 +225,8 @@ class Operations:
         (total, first, numbers), block, start = how.offsets, points.block.address, scratch.address
         # For each `Base`.
         bases = start, start + total, block, scalars.address + first, result.address, block + numbers, how.first
-        how.kernels.enqueue(how.tape, place.handles, marks.handles[1:], place.streams, bases, frame)
+        events = (*marks.handles[1:], *place.streams.inner(how.tape.inner))
+        how.play(how.tape, place.handles, events, bases, frame)
 
     def no_points(self, operation: Msm, result: CudaBuffer, stream: Any, frame: Frame) -> None:
         """The sum of none, infinity."""
