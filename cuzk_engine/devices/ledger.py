@@ -195,8 +195,8 @@ class Ledger:
             reservation.used -= nbytes
             self._grants.pop(grant, None)
             self._count(-nbytes, grant.purpose, grant.owner)
-            self._generation += 1
-            if self._waiting:
+            if self._waiting:  # nobody else waits for it, or asks how often
+                self._generation += 1
                 self._changed.notify_all()
 
     def hand_over(self, grant: Grant, purpose: Purpose, owner: Owner) -> Grant:
@@ -466,8 +466,8 @@ class Ledger:
 
     def _notify(self) -> None:
         with self._lock:
-            self._generation += 1
-            if self._waiting:  # nobody else waits for it
+            if self._waiting:  # as in `give_back`
+                self._generation += 1
                 self._changed.notify_all()
 
     def _emit_wait(self, start: int, nbytes: int, owner: Owner) -> None:
