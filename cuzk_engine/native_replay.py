@@ -169,7 +169,8 @@ class ReplayFunctions(NativeCalls):
         events: Sequence[int],
         bases: Sequence[int],
     ) -> ReplayFault | None:
-        """The same once."""
+        """Enqueues all operations once on these streams, with these events and addresses; what the driver refused,
+        None where it refused nothing."""
         replay = self.prepare_replay(driver, script, context, len(streams), len(events), len(bases))
         return replay.play(*streams, *events, *bases)
 
@@ -185,8 +186,7 @@ class ReplayFunctions(NativeCalls):
         if not self._run("event_times", driver, context, base, at, sizes_at, count, ns_at, code):
             return ReplayFault(code.value, 0)
         left = iter(ns)
-        found = [[*islice(left, size)] for size in sizes]
-        return [None if times[0] == _NOT_OVER else times for times in found]
+        return [None if (times := [*islice(left, size)])[0] == _NOT_OVER else times for size in sizes]
 
 
 _P = c_void_p

@@ -12,7 +12,7 @@ from cuzk_engine.devices.cuda.loader import Loader
 from cuzk_engine.devices.cuda.memory import CudaBuffer, Memory, used, waits
 from cuzk_engine.devices.cuda.operations import Operations, Points
 from cuzk_engine.devices.cuda.replay import new_frame
-from cuzk_engine.devices.cuda.results import Fetched, Rows
+from cuzk_engine.devices.cuda.results import Rows
 from cuzk_engine.devices.cuda.slots import Place, Slot, Slots
 from cuzk_engine.devices.cuda.timeline import CudaEvent, Timeline, msm_times
 
@@ -78,8 +78,9 @@ class MsmLauncher:
         before = waits(stream, (scalars, points.block, scratch), (result,), slot.last, ready)
         moments, nbytes = timeline.moments, how.result_bytes
         marks, end = moments.marks(1 + len(how.phases)), moments.end()
-        row = self._rows.take(nbytes)
-        fetch = None if row is None else Fetched(row, result.address, nbytes, moments.end())
+        fetch = self._rows.take(nbytes)
+        if fetch is not None:
+            fetch.source, fetch.there = result.address, moments.end()
         try:
             frame = new_frame((before, marks.handles[0], end, fetch))
             operations.msm(how, points, scalars, result, scratch, place, marks, frame)
@@ -92,7 +93,7 @@ class MsmLauncher:
             timeline.add(marks, (end,), msm_times(how.phases), owner)
             return CudaEvent(end, timeline, self._guard, over=self._slots.reap)
         result.reads[stream], result.fetched = fetch.there, fetch
-        timeline.add(marks, (end, fetch.there), msm_times(how.phases, nbytes), owner, row)
+        timeline.add(marks, (end, fetch.there), msm_times(how.phases, nbytes), owner, fetch)
         return CudaEvent(fetch.there, timeline, self._guard, None, self._slots.reap, end)
 
     def _enqueue_none(

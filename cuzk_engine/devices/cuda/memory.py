@@ -18,7 +18,7 @@ from cupy.cuda import runtime
 from cuzk_engine.devices.base import EventSink, Owner
 from cuzk_engine.devices.cuda import driver, faults
 from cuzk_engine.devices.cuda.guard import Guard
-from cuzk_engine.devices.cuda.results import Fetched
+from cuzk_engine.devices.cuda.results import Row
 from cuzk_engine.devices.cuda.shape import aligned_size
 from cuzk_engine.devices.ledger import Grant, Ledger, Reservation
 from cuzk_engine.devices.memory import GrantedBuffer
@@ -130,7 +130,7 @@ class CudaBuffer(GrantedBuffer):
     is_reversed = False
     pending = 1
     table: Any = None  # the transform whose table it holds
-    fetched: Fetched | None = None
+    fetched: Row | None = None
 
     def __init__(self, memory: Memory, grant: Grant, address: int, home: Any, last: Any) -> None:
         self._grant, self.nbytes = grant, grant.nbytes

@@ -12,7 +12,7 @@ from cupy.cuda import runtime
 from cuzk_engine.devices.cuda import driver
 from cuzk_engine.devices.cuda.driver import Context
 from cuzk_engine.devices.cuda.module import Kernels
-from cuzk_engine.devices.cuda.results import Fetched
+from cuzk_engine.devices.cuda.results import Row
 from cuzk_engine.devices.cuda.script import Argument, Copy, Given, Launch, Record, Ref, Script, Wait, Zero
 from cuzk_engine.native_replay import ARGUMENT, CONSTANT, OPERATION, OperationKind, PackedScript, Replay
 
@@ -26,7 +26,7 @@ class Frame(NamedTuple):
     before: dict[int, Any]
     begin: int
     end: Any
-    fetch: Fetched | None
+    fetch: Row | None
 
     def open(self, stream: Any) -> None:
         """For work that no script does."""
@@ -38,7 +38,7 @@ class Frame(NamedTuple):
         self.end.record(stream)
         if self.fetch is not None:
             fetch = self.fetch
-            runtime.memcpyAsync(fetch.row.address, fetch.source, fetch.nbytes, _TO_HOST, stream.ptr)
+            runtime.memcpyAsync(fetch.address, fetch.source, fetch.nbytes, _TO_HOST, stream.ptr)
             fetch.there.record(stream)
 
 
@@ -123,7 +123,7 @@ class Player:
         if fetch is None:
             numbers = (*streams, *events, begin, end.ptr, *before, *bases)
         else:
-            ends = fetch.there.ptr, *bases, fetch.row.address, fetch.source
+            ends = fetch.there.ptr, *bases, fetch.address, fetch.source
             numbers = (*streams, *events, begin, end.ptr, *before, *ends)
         fault = ready.play(*numbers)
         if fault is not None:

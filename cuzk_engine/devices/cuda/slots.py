@@ -84,15 +84,16 @@ class Slots:
                 self._waiting += 1
                 self._changed.wait()
                 self._waiting -= 1
-            for one in self._slots:
+            slots, places = self._slots, self._places
+            for one in slots:
                 if not one.is_over:
                     break
             else:
                 self._turn = self._place = 0
-                slot = self._slots[0]
-            place = self._places[self._place]
-            self._turn = (self._turn + 1) % len(self._slots)
-            self._place = (self._place + 1) % len(self._places)
+                slot = slots[0]
+            place = places[self._place]
+            self._turn = (self._turn + 1) % len(slots)
+            self._place = (self._place + 1) % len(places)
             slot.taken = True
             if slot.buffers:
                 slot.give_back()  # what comes stands behind what was there

@@ -164,12 +164,13 @@ class Timeline:
         """``at``: when the events were, in nanoseconds after the base. Column by column: without steps of the
         interpreter for each span."""
         begins, ends, lanes, kinds, nbytes, pinned = one.times
-        job, partition, worker = one.owner
         at = [*map(base_ns.__add__, at)]
         ended = ends(at)
         began = map(min, begins(at), ended)  # they may lie on two streams: the end can come before the begin
-        whose = repeat(self._device), lanes, kinds, repeat(job), repeat(partition), repeat(worker)
-        _consume(map(sink, map(new_span, zip(began, ended, *whose, nbytes, pinned, strict=False))))
+        rows = zip(
+            began, ended, repeat(self._device), lanes, kinds, *map(repeat, one.owner), nbytes, pinned, strict=False
+        )
+        _consume(map(sink, map(new_span, rows)))
 
     def clear(self) -> None:
         """Forgets what is pending: the device is gone."""
