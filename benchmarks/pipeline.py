@@ -25,6 +25,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import math
 import statistics
 import sys
 import threading
@@ -108,7 +109,7 @@ class Figures:
 
     @property
     def ratio(self) -> float:
-        return self.ms / self.kernel_ms
+        return self.ms / self.kernel_ms if self.kernel_ms else math.inf
 
 
 class Recorder:

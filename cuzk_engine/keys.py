@@ -15,9 +15,10 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +32,7 @@ from cuzk_engine.formats.source import Bytes
 from cuzk_engine.formats.wtns import Witness, check_witness
 from cuzk_engine.formats.zkey import ZKey
 from cuzk_engine.groth16.density import count_densities
-from cuzk_engine.groth16.plan import CircuitSizes, PointRange, Query
+from cuzk_engine.groth16.plan import QUERIES, CircuitSizes, PointRange, Query
 from cuzk_engine.groth16.proving_key import DeviceMatrices, HBasis, KeyElements, ProvingKey
 from cuzk_engine.groth16.verify import PreparedKey
 from cuzk_engine.key_checks import (
@@ -106,8 +107,12 @@ class LoadedKey:
     def ranges(self, query: Query) -> tuple[PointRange, ...]:
         return (PointRange(0, self.sizes.query_length(query)),)
 
+    @cached_property
+    def _queries(self) -> dict[Query, Bytes]:
+        return {query: getattr(self.zkey, query.value.lower()) for query in QUERIES}
+
     def points(self, query: Query, part: PointRange, staging: Bytes | None, call: native.Call) -> Bytes:
-        whole: Bytes = getattr(self.zkey, query.value.lower())
+        whole = self._queries[query]
         if part.n == len(whole):  # a device knows it again without asking for its address
             return whole
         return whole[part.first : part.first + part.n]
@@ -129,8 +134,7 @@ class LoadedKey:
         return f"; constraint {number:,} of {path.name}, counted from 0, is the first that it violates"
 
 
-@dataclass(frozen=True, slots=True)
-class KeyState:
+class KeyState(NamedTuple):
     """A loaded key. ``nbytes``: what it takes where its tier is: page-locked and device memory, or else mapped pages of
     its file, which are the system's cache and not counted as used. ``last_used_ns``: CLOCK_MONOTONIC."""
 
@@ -155,15 +159,20 @@ class _Entry:
 class KeyUse:
     """A key in use, and the copy of it that is asked for, until the end of a block. See `KeyCache.use`."""
 
-    __slots__ = ("_cache", "_copy", "_entry")
+    __slots__ = ("_cache", "_copy", "_entry", "key")
 
     def __init__(self, cache: KeyCache, entry: _Entry, copy: HotKey | None) -> None:
         self._cache, self._entry, self._copy = cache, entry, copy
+        self.key: ProvingKey = entry.key if copy is None else copy
 
     def __enter__(self) -> ProvingKey:
-        return self._entry.key if self._copy is None else self._copy
+        return self.key
 
     def __exit__(self, *exc: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """In place of the block's end, once."""
         try:
             if self._copy is not None:
                 self._cache._cool(self._entry)
@@ -277,6 +286,11 @@ class KeyCache:
         with self._lock:
             return [entry.key for entry in self._entries.values()]
 
+    def known(self, path: Path | str) -> ProvingKey | None:
+        """The key at ``path`` where it is loaded, as the file is now."""
+        entry = self._entries.get(os.path.abspath(path))
+        return entry.key if entry is not None and entry.key.is_unchanged() else None
+
     def states(self) -> list[KeyState]:
         """What the keys that are kept take, and where."""
         with self._lock:
@@ -288,7 +302,7 @@ class KeyCache:
     def _acquire(
         self, path: Path | str, cancel: CancelToken, progress: Progress | None, circuit: Path | str | None
     ) -> _Entry:
-        name = os.path.abspath(path)
+        name = path if isinstance(path, str) and path in self._entries else os.path.abspath(path)
         if circuit is not None:
             name += f"\0{os.path.abspath(circuit)}"
         cancel.check()
@@ -418,7 +432,7 @@ class KeyCache:
 
     def _state_of(self, path: Path | str) -> KeyState | None:
         found = [state for state in self.states() if state.path == os.path.abspath(path)]
-        return None if not found else replace(found[0], users=0, last_used_ns=0)
+        return None if not found else found[0]._replace(users=0, last_used_ns=0)
 
     def _state(self, key: ProvingKey, hot: HotKey | None, users: int, last_used_ns: int) -> KeyState:
         on_device = 0 if self._tiers is None else self._tiers.device_bytes(key, hot)

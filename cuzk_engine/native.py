@@ -109,6 +109,12 @@ class NativeLibrary(CsrFunctions, ProofFunctions, ReplayFunctions, SetupFunction
         """Sleeps so long without the interpreter lock, then takes it; whether another thread held it."""
         return bool(self._dll.cuzk_has_to_wait(microseconds, _ENTER, _LEAVE))
 
+    def run_before_pool(self, niceness: int, slice_ns: int) -> int:
+        """The calling thread, and those that it starts, get to run soon after they wake: they ask for time slices of
+        ``slice_ns``, and the pool's threads run at ``niceness``, from -20 to 19. 0, or why the system refused, an
+        errno."""
+        return int(self._dll.cuzk_run_before_pool(niceness, slice_ns))
+
     def bytes_copy(self, to: Data, source: Data, n: int, call: Call | None = None) -> None:
         """Copies n bytes; the two must not overlap."""
         self._run("bytes_copy", _pointer(to), _pointer(source), n, _call(call))
@@ -326,6 +332,7 @@ _SIGNATURES: Final[Signatures] = {
     "isa_available": (c_char_p, ()),
     "threads": (c_uint32, ()),
     "has_to_wait": (c_int, (c_uint32, _P, _P)),
+    "run_before_pool": (c_int, (c_int, c_uint64)),
     "bytes_copy": (c_int, (_P, _P, c_uint64, _P)),
     "bytes_zero": (c_int, (_P, c_uint64, _P)),
     "field_op": (c_int, (c_int, c_int, c_int, _P, _P, _P, c_uint64, _P)),

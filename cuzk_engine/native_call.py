@@ -186,15 +186,23 @@ class NativeCalls:
 
     def _run(self, name: str, *arguments: Any) -> bool:
         """True for CUZK_OK, False for CUZK_E_DATA."""
-        code = getattr(self._dll, f"cuzk_{name}")(*arguments)
+        code = self._function(name)(*arguments)
         if not code:
             return True
-        status = Status(code)
-        if status is Status.CANCELLED:
-            raise CancelledError("cancelled")
-        if status in (Status.ARGUMENT, Status.SCRATCH):
-            raise NativeCallError(f"cuzk_{name}", status)
+        refuse(name, code)
         return False
+
+    def _function(self, name: str) -> Any:
+        return getattr(self._dll, f"cuzk_{name}")
+
+
+def refuse(name: str, code: int) -> None:
+    """Raises what a status other than CUZK_OK means, but for CUZK_E_DATA."""
+    status = Status(code)
+    if status is Status.CANCELLED:
+        raise CancelledError("cancelled")
+    if status in (Status.ARGUMENT, Status.SCRATCH):
+        raise NativeCallError(f"cuzk_{name}", status)
 
 
 def memory_threads(threads: int) -> int:

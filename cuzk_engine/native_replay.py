@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Sequence
-from ctypes import POINTER, c_int, c_uint32, c_uint64, c_void_p
+from collections.abc import Callable, Sequence
+from ctypes import POINTER, byref, c_int, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
+from itertools import chain, islice
+from struct import Struct
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from cuzk_engine.native_call import NativeCalls, Signatures
+from cuzk_engine.native_call import NativeCalls, Signatures, refuse
 
 _NOT_OVER: Final = -(1 << 63)
 CONSTANT: Final = 0xFFFFFFFF
@@ -113,8 +116,49 @@ class PackedScript:
         self.structure = _Script(*pointers, *counts)
 
 
+class Replay:
+    """A script with room for so many ``streams``, ``events`` and ``bases``. ``function``: the library's. Not for
+    several threads at once."""
+
+    __slots__ = ("_call", "_code", "_failed", "_put", "_script")
+
+    def __init__(
+        self,
+        function: Callable[..., int],
+        driver: Driver,
+        script: PackedScript,
+        context: int,
+        streams: int,
+        events: int,
+        bases: int,
+    ) -> None:
+        count = streams + events + bases
+        room = array("Q", bytes(8 * count))
+        at = room.buffer_info()[0]
+        values = _Values(context, at, at + 8 * streams, at + 8 * (streams + events), streams, events, bases)
+        self._code, self._failed, self._script = c_int(), c_uint64(), script
+        self._call = partial(function, *map(byref, (driver, script.structure, values, self._code, self._failed)))
+        self._put = partial(Struct(f"={count}Q").pack_into, room, 0)
+
+    def play(self, *numbers: int) -> ReplayFault | None:
+        """Enqueues all operations on ``numbers``, the streams, then the events, then the addresses; what the driver
+        refused, None where it refused nothing."""
+        self._put(*numbers)
+        status = self._call()
+        if not status:
+            return None
+        refuse("replay", status)
+        return ReplayFault(self._code.value, self._failed.value)
+
+
 class ReplayFunctions(NativeCalls):
     """The part of ``native.NativeLibrary`` that this module describes."""
+
+    def prepare_replay(
+        self, driver: Driver, script: PackedScript, context: int, streams: int, events: int, bases: int
+    ) -> Replay:
+        """To be played again and again, with so many of each."""
+        return Replay(self._function("replay"), driver, script, context, streams, events, bases)
 
     def replay(
         self,
@@ -125,36 +169,24 @@ class ReplayFunctions(NativeCalls):
         events: Sequence[int],
         bases: Sequence[int],
     ) -> ReplayFault | None:
-        """Enqueues all operations on these streams, with these events and addresses; what the driver refused, None
-        where it refused nothing."""
-        numbers = array("Q", (*streams, *events, *bases))
-        at, first, second = numbers.buffer_info()[0], len(streams), len(events)
-        events_at = at + 8 * first
-        values = _Values(context, at, events_at, events_at + 8 * second, first, second, len(bases))
-        code, failed = c_int(), c_uint64()
-        if self._run("replay", driver, script.structure, values, code, failed):
-            return None
-        return ReplayFault(code.value, failed.value)
+        """Enqueues all operations once on these streams, with these events and addresses; what the driver refused,
+        None where it refused nothing."""
+        replay = self.prepare_replay(driver, script, context, len(streams), len(events), len(bases))
+        return replay.play(*streams, *events, *bases)
 
     def event_times(
         self, driver: Driver, context: int, base: int, groups: Sequence[Sequence[int]]
     ) -> list[list[int] | None] | ReplayFault:
         """Nanoseconds after the event ``base`` that the others took, group by group; None for a group that is not over.
         The last one of a group must be over no sooner than its others. Or what the driver refused."""
-        sizes, events = array("I", map(len, groups)), array("Q")  # ctypes would make a type for each length
-        for group in groups:
-            events.extend(group)
+        # ctypes would make a type for each length.
+        sizes, events = array("I", map(len, groups)), array("Q", chain.from_iterable(groups))
         ns, code = array("q", bytes(8 * len(events))), c_int()
         at, (sizes_at, count), ns_at = events.buffer_info()[0], sizes.buffer_info(), ns.buffer_info()[0]
         if not self._run("event_times", driver, context, base, at, sizes_at, count, ns_at, code):
             return ReplayFault(code.value, 0)
-        times = ns.tolist()
-        found: list[list[int] | None] = []
-        first = 0
-        for size in sizes:
-            found.append(None if times[first] == _NOT_OVER else times[first : first + size])
-            first += size
-        return found
+        left = iter(ns)
+        return [None if (times := [*islice(left, size)])[0] == _NOT_OVER else times for size in sizes]
 
 
 _P = c_void_p

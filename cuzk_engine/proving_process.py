@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from cuzk_engine import native
@@ -63,10 +64,19 @@ def workers_of(settings: Settings, info: DeviceInfo) -> int:
 
 def pipeline_settings(texts: Mapping[str, str], reduced: int = 0) -> PipelineSettings:
     """``texts``: values of the pipeline's settings. ``reduced``: how many of the modes to leave out."""
+    return _settings(
+        texts["pipeline.prestage"], texts["pipeline.double_buffer"], texts["pipeline.evaluate"],
+        texts["srs.residency"], reduced,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def _settings(prestage: str, double_buffer: str, evaluate: str, residency: str, reduced: int) -> PipelineSettings:
+    """The same object for the same values: others keep by it what follows from them."""
     return PipelineSettings(
-        prestage=Prestage(texts["pipeline.prestage"]),
-        double_buffer=texts["pipeline.double_buffer"] == "true",
-        evaluate=Evaluation(texts["pipeline.evaluate"]),
-        residency=Residency(texts["srs.residency"]),
+        prestage=Prestage(prestage),
+        double_buffer=double_buffer == "true",
+        evaluate=Evaluation(evaluate),
+        residency=Residency(residency),
         reduced=reduced,
     )

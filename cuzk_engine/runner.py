@@ -14,7 +14,7 @@ import threading
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from cuzk_engine import native
@@ -55,8 +55,7 @@ __all__ = [
 _DEFAULTS: Final = PipelineSettings()
 
 
-@dataclass(frozen=True, slots=True)
-class ProofOutcome:
+class ProofOutcome(NamedTuple):
     """A verified proof. ``public_bytes``: the public signals, plain, 32 bytes each, little-endian; ``phases``: name →
     nanoseconds, in order; ``mode``: what was really done; ``peak_bytes``: of the plan."""
 
@@ -113,6 +112,7 @@ class Runner:
         self._gate = Gate(device, self._tables, admission)
         self._active = 0
         self._lock = threading.Lock()
+        self._here = _Here()
         self._facts: WeakKeyDictionary[ProvingKey, _Facts] = WeakKeyDictionary()
 
     def plan(self, sizes: CircuitSizes, settings: PipelineSettings = _DEFAULTS) -> PartitionPlan:
@@ -129,7 +129,9 @@ class Runner:
         Raises FormatError."""
         from cuzk_engine.pipeline.report import plan_report, work_of
 
-        return plan_report(self.device, work_of(key_path, self.keys.checks), settings, workers)
+        key = self.keys.known(key_path)
+        work = work_of(key_path, self.keys.checks) if key is None else self._facts_of(key).work
+        return plan_report(self.device, work, settings, workers)
 
     def release_caches(self) -> None:
         """Frees the tables that no proof uses and forgets the keys."""
@@ -155,6 +157,7 @@ class Runner:
         ProofInvalidError when the proof did not verify, CancelledError. Whatever happens, all memory is given back.
         """
         run = Run(self.device.info.id, owner, cancel or CancelToken(), self._sink, progress)
+        self._here.run = run
         with self._lock:
             self._active += 1
         try:
@@ -163,8 +166,16 @@ class Runner:
             run.incident("verification-failed", str(error))
             raise
         finally:
+            self._here.run = None
             with self._lock:
                 self._active -= 1
+
+    def restate(self, phase: str) -> bool:
+        """Says what holds up the proof that this thread works on; False where it works on none."""
+        run = self._here.run
+        if run is not None:
+            run.restate(phase)
+        return run is not None
 
     def _prove(
         self,
@@ -174,10 +185,14 @@ class Runner:
         witness: Witness | Path | str,
         settings: PipelineSettings,
     ) -> ProofOutcome:
-        with ExitStack() as stack:
+        use = None
+        try:
             with run.phase("load_key", Kind.LOAD_KEY):  # whose end may raise, too
-                key = stack.enter_context(self.keys.use(key_path, run.cancel, run.loading, circuit))
-            return self._prove_with(run, key, witness, settings)
+                use = self.keys.use(key_path, run.cancel, run.loading, circuit)
+            return self._prove_with(run, use.key, witness, settings)
+        finally:
+            if use is not None:
+                use.end()
 
     def _prove_with(
         self, run: Run, key: ProvingKey, witness: Witness | Path | str, settings: PipelineSettings
@@ -300,6 +315,12 @@ def plan_for(device: Device, sizes: CircuitSizes, settings: PipelineSettings) ->
     work = Work(sizes)
     mode = modes(settings, device.info.kind, work)[0]
     return plan_partition(work, mode, device)
+
+
+class _Here(threading.local):
+    """The proof that this thread works on."""
+
+    run: Run | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,12 @@ uint32_t cuzk_threads(void);        /* what 0 threads means */
  * With the functions by which a thread enters and leaves an interpreter: whether another held its lock. -1 without
  * functions. */
 int cuzk_has_to_wait(uint32_t microseconds, int (*acquire)(void), void (*release)(int));
+/* For a thread that has to answer a device at once: it, and those that it starts from now on, ask the system for time
+ * slices of slice_ns, so that they run soon after they wake, and the pool's threads run at the absolute niceness
+ * `niceness`. Else, where all processors compute, the device waits for the end of somebody's slice, milliseconds. Returns 0,
+ * or an errno where the system refuses (no Linux, another scheduling class, a filter of system calls); slices need Linux
+ * 6.12. */
+int cuzk_run_before_pool(int niceness, uint64_t slice_ns);
 /* n bytes that do not overlap, and n zero bytes, by several threads. */
 int cuzk_bytes_copy(void *to, const void *from, uint64_t n, cuzk_call *call);
 int cuzk_bytes_zero(void *data, uint64_t n, cuzk_call *call);

@@ -11,6 +11,7 @@ import json
 import socket
 import struct
 import threading
+from functools import cache
 from typing import Any, Final
 
 _LENGTHS: Final = struct.Struct("<II")
@@ -22,54 +23,63 @@ Message = dict[str, Any]
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"))  # made once: that takes as long as to encode a message
 
 
+_decode: Final = json.JSONDecoder().decode
+
+
 def encode(message: Message, blob: bytes = b"") -> bytes:
-    body = _ENCODER.encode(message).encode()
+    """Its frame. Raises ValueError for one that is too large."""
+    body = _bare(message["type"]) if len(message) == 1 else _ENCODER.encode(message).encode()
     if len(body) > MAX_JSON or len(blob) > MAX_BLOB:
         raise ValueError(f"a message of {len(body)} + {len(blob)} bytes is too large")
-    return _LENGTHS.pack(len(body), len(blob)) + body + blob
+    return b"".join((_LENGTHS.pack(len(body), len(blob)), body, blob))
+
+
+@cache
+def _bare(kind: str) -> bytes:
+    """A message that says nothing but what it is."""
+    return _ENCODER.encode({"type": kind}).encode()
 
 
 class BlockingChannel:
-    """The device process's side: any thread sends, one receives."""
+    """The device process's side: any thread sends, one receives. ``writes`` counts what was sent."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
+        self._reader = connection.makefile("rb")
         self._sending = threading.Lock()
+        self.writes = 0
 
     def send(self, message: Message, blob: bytes = b"") -> None:
-        """Raises OSError when the supervisor has gone."""
-        data = encode(message, blob)
+        """Raises OSError when the supervisor has gone, ValueError for a message that is too large."""
+        self.write(encode(message, blob))
+
+    def write(self, frames: bytes) -> None:
+        """Messages that are encoded already. Raises OSError."""
         with self._sending:
-            self._socket.sendall(data)
+            self.writes += 1
+            self._socket.sendall(frames)
 
     def receive(self) -> Message | None:
         """The next message, or None when the supervisor has gone."""
-        head = self._read(_LENGTHS.size)
-        if head is None:
+        try:
+            head = self._reader.read(_LENGTHS.size)
+            if len(head) < _LENGTHS.size:
+                return None
+            body_size, blob_size = _LENGTHS.unpack(head)
+            if body_size > MAX_JSON or blob_size > MAX_BLOB:
+                return None
+            size = body_size + blob_size
+            data = self._reader.read(size)
+        except OSError:
             return None
-        body_size, blob_size = _LENGTHS.unpack(head)
-        if body_size > MAX_JSON or blob_size > MAX_BLOB:
+        if len(data) < size:
             return None
-        body = self._read(body_size)
-        if body is None or self._read(blob_size) is None:
-            return None
-        message: Message = json.loads(body)
+        message: Message = _decode(data[:body_size].decode())
         return message
 
     def close(self) -> None:
+        self._reader.close()
         self._socket.close()
-
-    def _read(self, size: int) -> bytes | None:
-        data = bytearray()
-        while len(data) < size:
-            try:
-                part = self._socket.recv(min(size - len(data), 1 << 20))
-            except OSError:
-                return None
-            if not part:
-                return None
-            data += part
-        return bytes(data)
 
 
 class AsyncChannel:

@@ -14,7 +14,7 @@ from typing import Final
 
 from cuzk_engine.native import library
 
-_PERIOD_US: Final = (4_000, 16_000)  # at random, so that no regular work is always or never met; a look holds it, too
+_PERIOD_US: Final = (8_000, 32_000)  # at random, so that no regular work is always or never met; a look holds it, too
 
 
 @dataclass(slots=True)
@@ -36,39 +36,37 @@ class GilWatch:
     call."""
 
     def __init__(self) -> None:
-        self._samples = 0
-        self._held = 0
-        self._active = threading.Event()
-        self._stop = threading.Event()
-        self._lock = threading.Lock()
+        self._found: list[bool] = []  # whether it was held, at each look
+        self._is_active = self._is_stopped = False
+        self._wake = threading.Event()
         self._thread = threading.Thread(target=self._look, name="interpreter lock", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def resume(self) -> None:
-        self._active.set()
+        if not self._is_active:
+            self._is_active = True
+            self._wake.set()
 
     def pause(self) -> None:
-        self._active.clear()
+        self._is_active = False
+        self._wake.clear()
 
     def stop(self) -> None:
-        self._stop.set()
-        self._active.set()
+        self._is_stopped, self._is_active = True, False
+        self._wake.set()
         self._thread.join()
 
     def take(self) -> tuple[int, int]:
         """(looks, those at which the lock was held)."""
-        with self._lock:
-            taken = self._samples, self._held
-            self._samples = self._held = 0
-        return taken
+        taken = self._found[:]
+        del self._found[: len(taken)]  # one may come meanwhile
+        return len(taken), sum(taken)
 
     def _look(self) -> None:
         draw, (least, most) = random.Random().random, _PERIOD_US
-        has_to_wait = library().has_to_wait
-        while self._active.wait() and not self._stop.is_set():
-            held = has_to_wait(least + int((most - least) * draw()))
-            with self._lock:
-                self._samples += 1
-                self._held += held
+        has_to_wait, found = library().has_to_wait, self._found.append
+        while self._wake.wait() and not self._is_stopped:
+            while self._is_active:
+                found(has_to_wait(least + int((most - least) * draw())))

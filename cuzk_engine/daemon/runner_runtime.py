@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
-from dataclasses import asdict, fields
-from typing import Any, Final
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final
 
 from cuzk_engine.client.types import MemoryPlanInfo, PlanChoice
 from cuzk_engine.daemon.runtime import HostUse, KeyState, Opening, Order, Outcome, Progress
@@ -20,36 +19,27 @@ from cuzk_engine.proving_process import OpenedDevice, pipeline_settings
 from cuzk_engine.runner import Residency, Runner
 from cuzk_engine.units import parse_duration
 
+if TYPE_CHECKING:
+    from cuzk_engine.pipeline.report import PlanReport
+
 NO_PLAN: Final = (
     "the memory plan is off (CUZK_TEST_NO_PLAN=1): partitions start whatever they need, and some may fail for want of "
     "memory"
 )
 
 
-class _Phases(threading.local):
-    """The progress of the job that this thread works on, for what the device tells without knowing of jobs;
-    ``opening`` hears of it where there is no job yet."""
+class _Compiling:
+    """Kernels that are compiled: a phase of the job that waits for them; ``opening`` hears of it where there is no job
+    yet."""
 
-    progress: Progress | None = None
-    share = 0.0
+    runner: Runner | None = None
 
-    def __init__(self, opening: Opening = lambda step: None) -> None:
+    def __init__(self, opening: Opening) -> None:
         self._opening = opening
 
-    def of_this_thread(self, progress: Progress) -> Progress:
-        self.progress, self.share = progress, 0.0
-
-        def report(phase: str, share: float) -> None:
-            self.share = share
-            progress(phase, share)
-
-        return report
-
-    def compiling(self, architecture: str, done: int, total: int) -> None:
+    def __call__(self, architecture: str, done: int, total: int) -> None:
         text = progress_text(architecture, done, total)
-        if self.progress is not None:
-            self.progress(text, self.share)
-        else:
+        if self.runner is None or not self.runner.restate(text):
             self._opening(text)
 
 
@@ -62,12 +52,11 @@ class RunnerRuntime:
         sink: EventSink,
         evaluation_threads: int = 0,
         min_idle_ns: int = 0,
-        phases: _Phases | None = None,
     ) -> None:
         self._opened = opened
         self._device, self._host = opened.device, opened.host
-        self._phases = phases or _Phases()
         tiers = KeyTiers(opened.device, opened.host, opened.threads)
+        self._told: tuple[PlanReport, MemoryPlanInfo] | None = None  # the last plan
         self._keys = KeyCache(threads=opened.threads, tiers=tiers, min_idle_ns=min_idle_ns)
         self._runner = Runner(opened.device, self._keys, sink, opened.threads, evaluation_threads)
 
@@ -78,10 +67,12 @@ class RunnerRuntime:
         """Raises CuzkError."""
         from cuzk_engine.pipeline import report  # noqa: F401 - a plan is asked for while others prove
 
-        phases, chosen = _Phases(opening), ProcessOptions(**options)
+        compiling, chosen = _Compiling(opening), ProcessOptions(**options)
         opening("waiting for the driver" if name != "cpu" else "opening the device")
-        opened = OpenedDevice.open(name, chosen, sink, phases.compiling)
-        return cls(opened, sink, chosen.evaluation_threads, parse_duration(chosen.min_idle), phases)
+        opened = OpenedDevice.open(name, chosen, sink, compiling)
+        runtime = cls(opened, sink, chosen.evaluation_threads, parse_duration(chosen.min_idle))
+        compiling.runner = runtime._runner
+        return runtime
 
     @property
     def info(self) -> DeviceInfo:
@@ -89,7 +80,7 @@ class RunnerRuntime:
 
     def prove(self, order: Order, progress: Progress, cancel: CancelToken) -> Outcome:
         identity = FileIdentity.of(order.key_path)
-        if order.key_identity and identity is not None and tuple(identity) != order.key_identity:
+        if order.key_identity and identity is not None and identity != order.key_identity:
             raise CuzkError(
                 f"{order.key_path}: the key changed after the job was accepted; submit the job again for the new key"
             )
@@ -98,7 +89,7 @@ class RunnerRuntime:
             order.witness_path,
             Owner(order.job, order.partition, order.worker),
             pipeline_settings(order.settings, order.reduced),
-            self._phases.of_this_thread(progress),
+            progress,
             cancel,
         )
         return Outcome(outcome.proof.to_json(), outcome.public_bytes, list(outcome.phases.items()))
@@ -110,7 +101,7 @@ class RunnerRuntime:
         return self._keys.evict(path)
 
     def loaded_keys(self) -> list[KeyState]:
-        return [KeyState(**asdict(state)) for state in self._keys.states()]
+        return [KeyState(*state) for state in self._keys.states()]
 
     def host_use(self) -> HostUse:
         return HostUse(self._host.pool().pinned, self._host.budget)
@@ -119,11 +110,18 @@ class RunnerRuntime:
         if not self._runner.plans:
             raise CuzkError(NO_PLAN)
         report = self._runner.report(key_path, pipeline_settings(settings), workers)
-        values = {item.name: getattr(report, item.name) for item in fields(MemoryPlanInfo)}
-        names = [item.name for item in fields(PlanChoice)]
-        values["choices"] = tuple(PlanChoice(**{name: getattr(c, name) for name in names}) for c in report.choices)
-        return MemoryPlanInfo(**values)
+        told = self._told
+        if told is None or told[0] is not report:
+            self._told = told = report, _told(report)
+        return told[1]
 
     def close(self) -> None:
         self._runner.release_caches()
         self._opened.close()
+
+
+def _told(report: PlanReport) -> MemoryPlanInfo:
+    values = {item.name: getattr(report, item.name) for item in fields(MemoryPlanInfo)}
+    names = [item.name for item in fields(PlanChoice)]
+    values["choices"] = tuple(PlanChoice(**{name: getattr(c, name) for name in names}) for c in report.choices)
+    return MemoryPlanInfo(**values)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 from cuzk_engine.client.types import MemoryPlanInfo
 from cuzk_engine.devices.base import CancelToken, DeviceInfo, EventSink
@@ -24,8 +23,7 @@ Opening = Callable[[str], None]
 """Called with each step of opening a device, and with how far a long one is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(NamedTuple):
     """One partition of a job for one worker. ``key_identity``: the state of the key file when the job was accepted
     (device, inode, size, mtime, ctime). ``settings``: the pipeline's settings as texts. ``partition`` of
     ``partitions``, from 0. ``reduced``: how many steps of the degraded modes to begin with, since memory was short."""
@@ -41,18 +39,16 @@ class Order:
     reduced: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """A verified proof as snarkjs writes it, its public signals (plain, 32 bytes each, little-endian), and what each
     phase took (name, nanoseconds)."""
 
     proof_json: str
     public: bytes
-    phases: list[tuple[str, int]] = field(default_factory=list)
+    phases: Sequence[tuple[str, int]] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class KeyState:
+class KeyState(NamedTuple):
     """A loaded key: its file's path, the bytes that it takes where its ``tier`` is ("device", "hot": page-locked,
     "warm": mapped, which the system's cache holds), how many proofs use it, and when one did (CLOCK_MONOTONIC)."""
 
@@ -63,8 +59,7 @@ class KeyState:
     last_used_ns: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class HostUse:
+class HostUse(NamedTuple):
     """Page-locked bytes of the process, and the most that its share of the host's budget admits."""
 
     pinned: int = 0

@@ -261,8 +261,8 @@ class Supervisor:
         self.dispatcher.fail_impossible(f"device {device.id} does not start: {reason}")
 
     def partition_progress(self, device: DeviceHandle, message: Message) -> None:
-        part = message["job"], message["partition"]
-        self.dispatcher.progress(device.id, part, message["phase"], message["fraction"])
+        for job, partition, phase, fraction in message["parts"]:
+            self.dispatcher.progress(device.id, (job, partition), phase, fraction)
 
     async def partition_done(self, device: DeviceHandle, message: Message, public: bytes) -> None:
         part = message["job"], message["partition"]

@@ -370,6 +370,12 @@ class Device(Protocol):
         duration. Raises CancelledError when ``cancel`` was set."""
         ...
 
+    def launch_each(
+        self, operations: Sequence[Operation], owner: Owner, cancel: CancelToken, after: DeviceEvent | None = None
+    ) -> DeviceEvent:
+        """The same for one operation after the other, at least one; the event of the last."""
+        ...
+
     def msm_need(self, curve: Curve, group: int, n: int, present: int, *, resident: bool) -> Need:
         """For the plan: what ``launch`` of an ``Msm`` of ``n`` points takes, of which ``present`` are not at
         infinity."""

@@ -164,6 +164,11 @@ class CpuDevice(LedgerDevice):
             self._emit_spans(call, owner)
         return Done()
 
+    def launch_each(
+        self, operations: Sequence[Operation], owner: Owner, cancel: CancelToken, after: base.DeviceEvent | None = None
+    ) -> Done:
+        return [self.launch(operation, owner, cancel, after) for operation in operations][-1]
+
     def msm_need(self, curve: Curve, group: int, n: int, present: int, *, resident: bool) -> Need:
         return Need(self._library.msm_scratch_bytes(curve, Group(group), n, self._threads))
 

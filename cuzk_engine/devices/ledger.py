@@ -27,10 +27,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from cuzk_engine.devices import base
 from cuzk_engine.devices.base import CancelToken, EventSink, MemoryUse, Owner
 from cuzk_engine.errors import CancelledError, MemoryPlanError, OutOfDeviceMemoryError
-from cuzk_engine.events import Holding, Kind, Purpose, Span, host_lane, new_allocation
+from cuzk_engine.events import Holding, Kind, Purpose, host_lane, new_allocation, new_span
 
 T = TypeVar("T")
 
@@ -152,24 +151,38 @@ class Ledger:
 
     # ---- bytes ----
 
-    def take(self, nbytes: int, purpose: Purpose, owner: Owner, out_of: Reservation | None = None) -> Grant:
+    def take(
+        self, nbytes: int, purpose: Purpose, owner: Owner, out_of: Reservation | None = None, *, reclaims: bool = True
+    ) -> Grant:
         """Counts ``nbytes`` ≥ 0 as in use; within the owner's reservation this cannot fail.
 
         With ``out_of`` the bytes leave that reservation, which shrinks by them, and belong to ``owner``, who outlives
-        it. Raises OutOfDeviceMemoryError; nothing is taken then.
+        it. ``reclaims``: unused caches are given up for it, not under the ledger's lock. Raises OutOfDeviceMemoryError;
+        nothing is taken then.
         """
         if nbytes < 0:
             raise ValueError(f"allocation of {nbytes} bytes")
-        grant = self._try_take(nbytes, purpose, owner, out_of)
-        if grant is not None:
-            return grant
-        if self._reclaim(nbytes):
-            grant = self._try_take(nbytes, purpose, owner, out_of)
-        if grant is None:
-            with self._lock:
-                free = max(0, self.capacity - self._committed())
-            raise OutOfDeviceMemoryError(self.device, purpose, nbytes, free, self.capacity)
-        return grant
+        with self._lock:
+            if out_of is None:
+                reservation, held = self._reservations.get(owner, self._unreserved), 0
+            else:
+                reservation, held = self._unreserved, out_of.held
+                out_of.held = max(0, held - nbytes)
+            reservation.used += nbytes
+            self._left = left = self._left - nbytes
+            if left >= 0 or self._is_enough():
+                grant = Grant(nbytes, purpose, owner, reservation)
+                if nbytes:
+                    self._grants[grant] = None
+                self._count(nbytes, purpose, owner)
+                return grant
+            reservation.used -= nbytes
+            if out_of is not None:
+                out_of.held = held
+            free = max(0, self.capacity - self._committed())
+        if reclaims and self._reclaim(nbytes):
+            return self.take(nbytes, purpose, owner, out_of, reclaims=False)
+        raise OutOfDeviceMemoryError(self.device, purpose, nbytes, free, self.capacity)
 
     def give_back(self, grant: Grant) -> None:
         """Ends a grant; a second time does nothing."""
@@ -182,8 +195,8 @@ class Ledger:
             reservation.used -= nbytes
             self._grants.pop(grant, None)
             self._count(-nbytes, grant.purpose, grant.owner)
-            self._generation += 1
-            if self._waiting:
+            if self._waiting:  # nobody else waits for it, or asks how often
+                self._generation += 1
                 self._changed.notify_all()
 
     def hand_over(self, grant: Grant, purpose: Purpose, owner: Owner) -> Grant:
@@ -191,12 +204,11 @@ class Ledger:
         fail within that reservation; raises OutOfDeviceMemoryError beyond it, and ``grant`` stays open."""
         with self._lock:
             self.give_back(grant)
-            moved = self._try_take(grant.nbytes, purpose, owner, None)
-            if moved is not None:
-                return moved
-            free = max(0, self.capacity - self._committed())
-            self._reopen(grant)
-            raise OutOfDeviceMemoryError(self.device, purpose, grant.nbytes, free, self.capacity)
+            try:
+                return self.take(grant.nbytes, purpose, owner, reclaims=False)
+            except OutOfDeviceMemoryError:
+                self._reopen(grant)
+                raise
 
     def changed(self) -> None:
         """Something that a reclaimer could not give before can be had now: who waits looks again."""
@@ -267,15 +279,9 @@ class Ledger:
         lane.
         """
         self._check_request(held, serial)
+        return self.admit(lambda turn: turn.promise(held, serial), owner, cancel, held + serial)
 
-        def attempt(turn: base.Turn) -> Reservation | None:
-            reservation = turn.promise(held, serial)
-            assert reservation is None or isinstance(reservation, Reservation)
-            return reservation
-
-        return self.admit(attempt, owner, cancel, held + serial)
-
-    def admit(self, attempt: Callable[[base.Turn], T | None], owner: Owner, cancel: CancelToken, wanted: int = 0) -> T:
+    def admit(self, attempt: Callable[[Turn], T | None], owner: Owner, cancel: CancelToken, wanted: int = 0) -> T:
         """See `base.Device.admit`: turns come in order of arrival."""
         ticket = object()
         with self._lock:
@@ -306,7 +312,7 @@ class Ledger:
     def _wait_for_turn(
         self,
         ticket: object,
-        attempt: Callable[[base.Turn], T | None],
+        attempt: Callable[[Turn], T | None],
         owner: Owner,
         cancel: CancelToken,
         wanted: int,
@@ -367,27 +373,6 @@ class Ledger:
             reservation = Reservation(self, owner, held, serial)
             self._reservations[owner] = reservation
             return reservation
-
-    def _try_take(self, nbytes: int, purpose: Purpose, owner: Owner, out_of: Reservation | None) -> Grant | None:
-        with self._lock:
-            reservation, held = self._unreserved, 0
-            if out_of is None:
-                reservation = self._reservations.get(owner, reservation)
-            else:
-                held = out_of.held
-                out_of.held = max(0, held - nbytes)
-            reservation.used += nbytes
-            self._left -= nbytes
-            if self._left < 0 and not self._is_enough():
-                reservation.used -= nbytes
-                if out_of is not None:
-                    out_of.held = held
-                return None
-            grant = Grant(nbytes, purpose, owner, reservation)
-            if nbytes:
-                self._grants[grant] = None
-            self._count(nbytes, purpose, owner)
-            return grant
 
     def _is_enough(self) -> bool:
         """Whether no more is committed than there is; looks how much is left."""
@@ -481,16 +466,12 @@ class Ledger:
 
     def _notify(self) -> None:
         with self._lock:
-            self._generation += 1
-            if self._waiting:  # nobody else waits for it
+            if self._waiting:  # as in `give_back`
+                self._generation += 1
                 self._changed.notify_all()
 
     def _emit_wait(self, start: int, nbytes: int, owner: Owner) -> None:
         if self._sink is not None:
-            lane = host_lane(owner.worker)
-            self._sink(
-                Span(
-                    start, time.monotonic_ns(), self.device, lane, Kind.MEMORY_WAIT,
-                    owner.job, owner.partition, owner.worker, nbytes,
-                )
-            )  # fmt: skip
+            end, (job, partition, worker) = time.monotonic_ns(), owner
+            lane, kind = host_lane(worker), Kind.MEMORY_WAIT
+            self._sink(new_span((start, end, self.device, lane, kind, job, partition, worker, nbytes, None)))

@@ -12,6 +12,7 @@ from cuzk_engine.devices.cpu import CpuDevice
 from cuzk_engine.devices.cuda import probe
 from cuzk_engine.devices.cuda.probe import Card, Driver
 from cuzk_engine.devices.host import HostMemory
+from cuzk_engine.devices.scheduling import drive_a_gpu
 from cuzk_engine.errors import CuzkError, UsageError
 from cuzk_engine.paths import cache_dir
 
@@ -74,6 +75,7 @@ def open_device(
     from cuzk_engine.devices.cuda.device import CudaDevice
     from cuzk_engine.devices.cuda.limit import read_limit
 
+    drive_a_gpu()
     number = int(name.removeprefix("cuda:"))
     return CudaDevice(number, cache_dir() / "kernels", sink, read_limit(), host, progress=compiling)
 

@@ -18,10 +18,10 @@ import hashlib
 import mmap
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -34,7 +34,9 @@ Bytes = npt.NDArray[np.uint8]
 BytesLike = bytes | bytearray | memoryview | mmap.mmap
 
 COPY_BELOW: Final = 4 << 20
+_BYTE: Final = np.dtype(np.uint8)
 _HASH_CHUNK: Final = 1 << 20
+_READING: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 class FileIdentity(NamedTuple):
@@ -51,7 +53,7 @@ class FileIdentity(NamedTuple):
 
     @classmethod
     def from_stat(cls, status: os.stat_result) -> FileIdentity:
-        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        return _identity((status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
 
     @classmethod
     def of(cls, path: Path | str) -> FileIdentity | None:
@@ -62,25 +64,36 @@ class FileIdentity(NamedTuple):
             return None
 
 
+_identity: Final[Callable[[tuple[int, ...]], FileIdentity]] = partial(tuple.__new__, FileIdentity)
+
+
 @contextmanager
 def open_regular(path: Path | str) -> Iterator[tuple[int, os.stat_result]]:
     """Descriptor and status of a regular file, opened for reading; never waits for a writer of a pipe.
 
     Raises FormatError for everything else: a missing file, a dangling link, a folder, a pipe, a device, no permission.
     """
+    descriptor = _open(path)
+    try:
+        yield descriptor, _regular(path, descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _open(path: Path | str) -> int:
     try:
         # Looked at before it is opened, since opening a pipe or a device can already do something to it. O_NONBLOCK is
         # for the path that becomes a pipe in between; it has no effect on regular files.
         _refuse_special(path, os.stat(path))
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        return os.open(path, _READING)
     except (OSError, ValueError) as error:
         raise FormatError(path, _cannot_open(path, error)) from error
-    try:
-        status = os.fstat(descriptor)
-        _refuse_special(path, status)
-        yield descriptor, status
-    finally:
-        os.close(descriptor)
+
+
+def _regular(path: Path | str, descriptor: int) -> os.stat_result:
+    status = os.fstat(descriptor)
+    _refuse_special(path, status)
+    return status
 
 
 def read_at(descriptor: int, size: int, offset: int = 0) -> bytearray:
@@ -114,8 +127,10 @@ class SourceFile:
     @classmethod
     def open(cls, path: Path | str, *, copy_below: int = COPY_BELOW) -> SourceFile:
         """Maps a regular file, or copies it when it is smaller than `copy_below` bytes."""
-        with open_regular(path) as (descriptor, status):
-            size = status.st_size
+        descriptor = _open(path)
+        try:
+            identity = FileIdentity.from_stat(_regular(path, descriptor))
+            size = identity.size
             mapped = size >= copy_below and size > 0
             buffer: BytesLike
             try:
@@ -123,9 +138,10 @@ class SourceFile:
                 buffer = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) if mapped else read_at(descriptor, size)
             except (OSError, ValueError) as error:
                 raise FormatError(path, f"cannot be read: {reason(error)}") from error
-            identity = FileIdentity.from_stat(status)
-            if len(memoryview(buffer)) != size or FileIdentity.from_stat(os.fstat(descriptor)) != identity:
+            if len(buffer) != size or FileIdentity.from_stat(os.fstat(descriptor)) != identity:
                 raise FormatError(path, "changed while it was read; try again when the program that writes it is done")
+        finally:
+            os.close(descriptor)
         return cls(str(path), _read_only(buffer), identity, mapped)
 
     @classmethod
@@ -154,8 +170,8 @@ class SourceFile:
 
 
 def _read_only(buffer: BytesLike) -> Bytes:
-    data = np.frombuffer(buffer, dtype=np.uint8)
-    data.flags.writeable = False
+    data = np.frombuffer(buffer, _BYTE)
+    data.setflags(write=False)
     return data
 
 

@@ -5,6 +5,7 @@ Values are secret. No message here contains one.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from cuzk_engine.curves import Curve
+from cuzk_engine.curves import CURVES, Curve
 from cuzk_engine.errors import FormatError
 from cuzk_engine.formats.container import Container, Cursor, FormatSpec
 from cuzk_engine.formats.points import integers
@@ -28,6 +29,11 @@ WTNS_SPEC: Final = FormatSpec(
     names={1: "header", 2: "values"},
     needed=(1, 2),
 )
+_USUAL: Final = struct.Struct("<4sII IQI32sI IQ")
+"""All before the values, as circom's and snarkjs's writers order it: magic, version, number of sections; type, size,
+size of the prime, prime, number of values; type, size."""
+_USUAL_HEADS: Final = {(b"wtns", 2, 2, 1, 40, 32, curve.r.to_bytes(32, "little")): curve for curve in CURVES}
+_ONE: Final = (1).to_bytes(32, "little")
 _CHUNK_ROWS: Final = 1 << 16  # bounds the temporary arrays of a check to a few MB
 
 ValueCheck = Callable[[Bytes, Curve], int | None]
@@ -74,17 +80,12 @@ class Witness:
 
     @classmethod
     def from_source(cls, source: SourceFile, check: ValueCheck = check_values) -> Witness:
-        container = Container.parse(source, WTNS_SPEC)
-        curve, count = read_header(container)
-        container.check_size(2, count * curve.n8r, f"{count:,} values of {curve.n8r} bytes")
-        raw = container.view(2).reshape(count, curve.n8r)
-        if count == 0:
-            container.fail("has no values, expected at least the constant 1")
+        curve, raw = _usual(source) or _any(source)
         bad = check(raw, curve)
         if bad is not None:
-            container.fail(f"value {bad:,} is not below the prime of {curve.title}'s scalar field")
-        if int.from_bytes(raw[0].tobytes(), "little") != 1:
-            container.fail("the first value is not 1, which every witness starts with")
+            raise FormatError(source.path, f"value {bad:,} is not below the prime of {curve.title}'s scalar field")
+        if raw[0].tobytes() != _ONE:
+            raise FormatError(source.path, "the first value is not 1, which every witness starts with")
         return cls(source, curve, raw)
 
     def __repr__(self) -> str:
@@ -123,6 +124,29 @@ def check_witness(key: CircuitKey, witness: Witness) -> None:
             witness.path,
             f"witness has {len(witness):,} values, the circuit of the key {key.path} has {key.n_vars:,} signals",
         )
+
+
+def _usual(source: SourceFile) -> tuple[Curve, Bytes] | None:
+    """Curve and values of a sound file whose sections come in the usual order; None for any other, as `_any` says what
+    is wrong."""
+    start = _USUAL.size
+    if source.size <= start:
+        return None
+    *head, count, kind, size = _USUAL.unpack_from(source.data.data)
+    curve = _USUAL_HEADS.get(tuple(head))
+    if curve is None or kind != 2 or size != count * 32 or not 0 < size <= source.size - start:
+        return None
+    return curve, source.data[start : start + size].reshape(count, 32)
+
+
+def _any(source: SourceFile) -> tuple[Curve, Bytes]:
+    """The same of every sound file; raises FormatError."""
+    container = Container.parse(source, WTNS_SPEC)
+    curve, count = read_header(container)
+    container.check_size(2, count * curve.n8r, f"{count:,} values of {curve.n8r} bytes")
+    if count == 0:
+        container.fail("has no values, expected at least the constant 1")
+    return curve, container.view(2).reshape(count, curve.n8r)
 
 
 def read_header(container: Container) -> tuple[Curve, int]:

@@ -52,6 +52,7 @@ class Assembly:
     def __init__(self, curve: Curve, elements: bytes, randomness: Randomness = secrets.randbelow) -> None:
         """``elements``: see `joined`."""
         self._curve, self._elements, self._randomness = curve, elements, randomness
+        self._library = native.library()
         self._blinding: bytes | None = None
         self._left = _ALL
         self._data = array("B", bytes(2 * 8 * curve.n8q))  # eight coordinates, and the same plain
@@ -73,7 +74,7 @@ class Assembly:
         if steps & BLIND:
             self._blinding = fresh_blinding(curve, self._randomness)
         at, nbytes = self._data.buffer_info()
-        native.library().proof_assemble(
+        self._library.proof_assemble(
             curve, steps, self._elements, self._blinding, get(_A), get(_B1), get(_B2), get(_L), get(_H),
             at, at + nbytes // 2,
         )  # fmt: skip

@@ -26,7 +26,7 @@ from cuzk_engine.formats.proof import EncodedProof, Proof, VerificationKey
 from cuzk_engine.native import Group, PointFault
 from cuzk_engine.native_proof import ProofItem, ProofProblem
 
-_MOST_SCRATCH: Final = 8 << 20  # kept from one proof to the next
+_MOST_SCRATCH: Final = 16 << 20  # kept from one proof to the next: enough for thousands of public signals
 
 Handle = Any
 """A point as a backend holds it."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Final
 
 from cuzk_engine.devices.base import Bytes, CancelToken, Device, Lease, Owner, Reservation, Turn
@@ -104,7 +104,7 @@ class Gate:
         self._tables = tables
         self._admission = admission
         self._told: set[tuple[Mode, Mode]] = set()
-        self._grouped: tuple[Sequence[Mode], list[list[Mode]]] = (), []
+        self._grouped: tuple[Work | None, Sequence[Mode], list[_Group]] = None, (), []
         self._plan = lru_cache(_PLANS)(self._make_plan)
         self._most = lru_cache(_PLANS)(self._make_most)
 
@@ -126,15 +126,14 @@ class Gate:
         if self._admission is Admission.NONE:
             return Admitted(choices[0], self.plan(work, choices[0]), None)
         refusal: MemoryPlanError | None = None
-        groups = self._groups(choices)
-        for number, group in enumerate(groups):
-            plans = [self.plan(work, mode) for mode in group]
-            is_last = number == len(groups) - 1
-            if not is_last and self.most(work, group[-1]) > self.capacity():
+        groups = self._groups(work, choices)
+        for group in groups:
+            is_last = group is groups[-1]
+            if not is_last and group.most > self.capacity():
                 continue
             attempt = stack.enter_context(ExitStack())
             try:
-                admitted = self._admit_one(attempt, work, plans, sources, owner, cancel, is_last=is_last)
+                admitted = self._admit_one(attempt, work, group.plans, sources, owner, cancel, is_last=is_last)
             except MemoryPlanError as error:
                 attempt.close()
                 refusal = error
@@ -144,12 +143,12 @@ class Gate:
         assert refusal is not None
         raise refusal
 
-    def _groups(self, choices: Sequence[Mode]) -> list[list[Mode]]:
+    def _groups(self, work: Work, choices: Sequence[Mode]) -> list[_Group]:
         """By their base; kept, since it is mostly the same ones again."""
-        known, groups = self._grouped
-        if known is not choices:
-            groups = by_base(choices)
-            self._grouped = choices, groups
+        whose, known, groups = self._grouped
+        if whose is not work or known is not choices:
+            groups = [_Group(self, work, group) for group in by_base(choices)]
+            self._grouped = work, choices, groups
         return groups
 
     def plan(self, work: Work, mode: Mode) -> PartitionPlan:
@@ -189,13 +188,15 @@ class Gate:
         usable = [plan for plan in plans if plan.host_bytes <= room] or plans[-1:]
         stack.enter_context(host.reserve(max(plan.host_bytes for plan in usable), 0, owner, cancel))
 
-        most, looks = self.most(work, usable[-1].mode), 0
+        looks = 0
 
         def attempt(turn: Turn) -> Admitted | None:
             nonlocal looks
             looks += 1
-            if looks > 1 and not is_last and most > self.capacity():  # another program has come
-                raise MemoryPlanError(device.info.id, most, self.capacity(), device.info.capacity)
+            if looks > 1 and not is_last:
+                most = self.most(work, usable[-1].mode)
+                if most > self.capacity():  # another program has come
+                    raise MemoryPlanError(device.info.id, most, self.capacity(), device.info.capacity)
             return self._try_now(stack, turn, work, [plan.mode for plan in usable], sources)
 
         return device.admit(attempt, owner, cancel, usable[-1].peak)
@@ -250,6 +251,22 @@ class Gate:
             "%s: memory is short, so partitions run with %s: %s at the peak, %s can be had",
             self._device.info.id, loss(asked, mode), format_size(admitted.plan.peak), format_size(self.capacity()),
         )  # fmt: skip
+
+
+class _Group:
+    """Modes that differ in pre-staging alone."""
+
+    def __init__(self, gate: Gate, work: Work, choices: Sequence[Mode]) -> None:
+        self._gate, self._work, self._choices = gate, work, choices
+
+    @cached_property
+    def plans(self) -> Sequence[PartitionPlan]:
+        return [self._gate.plan(self._work, mode) for mode in self._choices]
+
+    @cached_property
+    def most(self) -> int:
+        """Bytes of one partition at the peak, in the mode that takes the least."""
+        return self._gate.most(self._work, self._choices[-1])
 
 
 def _release(leases: Leases) -> None:

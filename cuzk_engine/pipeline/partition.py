@@ -114,14 +114,18 @@ class Partition:
             run.phase("ntt"),
             self._tables.use(curve, log_n, admitted.room(TABLE), owner, cancel) as table,
         ):
-            for name, buffer in zip("abc", (a, b, c), strict=True):
-                device.launch(CosetExtend(curve, buffer, log_n, table), owner, cancel, vectors.ready[name])
+            extended = [CosetExtend(curve, buffer, log_n, table) for buffer in (a, b, c)]
             join = (
                 HJoin(curve, a, b, c, sizes.domain_size)
                 if self._key.h_basis is HBasis.COSET
                 else Quotient(curve, a, b, c, log_n, table)
             )
-            device.launch(join, owner, cancel)
+            if admitted.mode.on_device:  # all three are there at a time
+                device.launch_each((*extended, join), owner, cancel, vectors.ready["a"])
+            else:
+                for name, operation in zip("abc", extended, strict=True):
+                    device.launch(operation, owner, cancel, vectors.ready[name])
+                device.launch(join, owner, cancel)
             b.free()
             c.free()
         run.advance(run.costs.transforms())

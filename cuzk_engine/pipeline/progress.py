@@ -25,22 +25,30 @@ class Phase:
         self._run, self._name, self._kind = run, name, kind
 
     def __enter__(self) -> None:
-        if self._name:
-            self._run.enter(self._name)
+        name = self._name
+        if name:
+            run = self._run
+            run._name, run._in_phase = name, True
+            if run._progress is not None:
+                run._progress(name, run._reached)
         self._start = time.monotonic_ns()
 
     def __exit__(self, error: type[BaseException] | None, *rest: object) -> None:
-        run, name = self._run, self._name
+        run, name, start, end = self._run, self._name, self._start, time.monotonic_ns()
+        if self._kind is not None and run._sink is not None:
+            run._sink(new_span((start, end, run._device, run._lane, self._kind, *run.owner, 0, None)))
         if name:
-            run.phases[name] = run.phases.get(name, 0) + time.monotonic_ns() - self._start
-        if self._kind is not None:
-            run.emit(self._start, self._kind)
-        if name and error is None:
-            run.cancel.check()
+            phases = run.phases
+            phases[name] = phases.get(name, 0) + end - start
+            run._in_phase = False
+            if error is None:
+                run.cancel.check()
 
 
 class Run:
-    """``begin`` comes before ``advance``."""
+    """``begin`` comes before ``advance`` and ``costs``."""
+
+    costs: CostModel
 
     def __init__(
         self, device: str, owner: Owner, cancel: CancelToken, sink: EventSink | None, progress: Progress | None
@@ -51,19 +59,16 @@ class Run:
         self._device = device
         self._sink = sink
         self._progress = progress
+        self._lane = host_lane(owner.worker)
         self._name = ""
+        self._in_phase = False
         self._reached = 0.0
         self._base = 0.0
-        self._costs: CostModel | None = None
         self._done = self._total = 0.0
 
-    @property
-    def costs(self) -> CostModel:
-        assert self._costs is not None, "begin() comes first"
-        return self._costs
-
     def phase(self, name: str, kind: Kind | None = None) -> Phase:
-        """Times a phase, which is the block; with ``kind`` it is a span on the worker's host lane."""
+        """Times a phase, which is the block; with ``kind`` it is a span on the worker's host lane. Its end raises
+        CancelledError."""
         return Phase(self, name, kind)
 
     def span(self, kind: Kind) -> Phase:
@@ -72,17 +77,29 @@ class Run:
 
     def loading(self, share: float) -> None:
         """Progress of the check of a new key."""
-        self._report(_LOADING_SHARE * share)
+        self._reached = max(self._reached, _LOADING_SHARE * share)
+        self.restate(self._name)
 
     def begin(self, costs: CostModel) -> None:
         """The circuit is known: what is left of the bar is divided by the cost model."""
-        self._costs, self._total = costs, costs.total()
+        self.costs, self._total = costs, costs.total()
         self._base = self._reached
 
     def advance(self, cost: float) -> None:
+        """Between two phases the next one tells of it."""
         self._done += cost
         share, base = self._done / self._total, self._base
-        self._report(base + (1 - base) * share if share < 1.0 else 1.0)
+        reached = base + (1 - base) * share if share < 1.0 else 1.0
+        if reached > self._reached:
+            self._reached = reached
+        if self._progress is not None and (self._in_phase or share >= 1.0):
+            self._progress(self._name, self._reached)
+
+    def restate(self, name: str) -> None:
+        """What holds up the phase, until the next one; its times stay under its own name."""
+        self._name = name
+        if self._progress is not None:
+            self._progress(name, self._reached)
 
     def incident(
         self,
@@ -96,22 +113,3 @@ class Run:
         if self._sink is not None:
             now, where = time.monotonic_ns(), device or self._device
             self._sink(Incident(now, where, kind, self.owner.job, message, requested, free, picture))
-
-    def enter(self, name: str) -> None:
-        """A phase begins."""
-        self.cancel.check()
-        self._name = name
-        if self._progress is not None:
-            self._progress(name, self._reached)
-
-    def emit(self, start: int, kind: Kind) -> None:
-        """A span until now on the worker's host lane."""
-        if self._sink is not None:
-            end, (job, partition, worker) = time.monotonic_ns(), self.owner
-            self._sink(new_span((start, end, self._device, host_lane(worker), kind, job, partition, worker, 0, None)))
-
-    def _report(self, fraction: float) -> None:
-        if fraction > self._reached:
-            self._reached = fraction
-        if self._progress is not None:
-            self._progress(self._name, self._reached)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from cuzk_engine.devices.base import Device
@@ -117,18 +117,51 @@ def work_of(path: Path | str, checks: CheckedKeys | None = None) -> Work:
     return Work(CircuitSizes.of(zkey, found.present, found.general))
 
 
+class _Free(NamedTuple):
+    """What there is of memory: ``capacity`` to ``context`` of the device, ``others`` and ``free`` as of a room."""
+
+    capacity: int
+    free: int
+    others: int | None
+    context: int
+    host_capacity: int
+    on_host: int
+
+
 def plan_report(device: Device, work: Work, settings: PipelineSettings, workers: int) -> PlanReport:
-    """The plan of ``workers`` that prove with one key; nothing is allocated for it."""
-    room, host_capacity, on_host = device.room(), device.host.memory().capacity, device.host.usable()
+    """The plan of ``workers`` that prove with one key; nothing is allocated for it. The same object as long as nothing
+    changes: it is asked for while they prove."""
+    room, host = device.room(), device.host
     context = device.memory().by_purpose.get(Purpose.CONTEXT, 0)
+    free = _Free(
+        max(device.info.capacity, room.capacity), room.capacity, room.others, context, host.memory().capacity,
+        host.usable(),
+    )  # fmt: skip
+    made, asked = _REPORTED.setdefault(device, {}), (work, settings, workers, free)
+    found = made.get(asked)
+    if found is None:
+        if len(made) >= _MOST_REPORTED:
+            made.clear()
+        found = made[asked] = _report(device, work, settings, workers, free)
+    return found
+
+
+_MOST_REPORTED: Final = 16
+_REPORTED: Final[WeakKeyDictionary[Device, dict[tuple[Work, PipelineSettings, int, _Free], PlanReport]]] = (
+    WeakKeyDictionary()
+)
+
+
+def _report(device: Device, work: Work, settings: PipelineSettings, workers: int, free: _Free) -> PlanReport:
+    context, on_host = free.context, free.on_host
     plans = [planned(work, mode, device) for mode in modes(settings, device.info.kind, work)]
 
     def choice(plan: Planned) -> Choice:
-        peak, total = plan.worst.peak + context, plan.total(workers, room.capacity - context) + context
+        peak, total = plan.worst.peak + context, plan.total(workers, free.free - context) + context
         host_fits = plan.first.host_bytes <= on_host
-        fits = peak <= room.capacity and host_fits
+        fits = peak <= free.free and host_fits
         return Choice(
-            plan.mode.settings(), loss(plans[0].mode, plan.mode), peak, total, fits, fits and total <= room.capacity
+            plan.mode.settings(), loss(plans[0].mode, plan.mode), peak, total, fits, fits and total <= free.free
         )
 
     choices = tuple(map(choice, plans))
@@ -141,19 +174,19 @@ def plan_report(device: Device, work: Work, settings: PipelineSettings, workers:
     }
     return PlanReport(
         device=device.info.id,
-        capacity=max(device.info.capacity, room.capacity),
+        capacity=free.capacity,
         peak=plan.peak + context,
         fits=choices[chosen].fits,
         by_purpose={str(purpose): nbytes for purpose, nbytes in plan.by_purpose.items()} | resident,
         total=choices[chosen].total,
-        free=room.capacity,
-        others=room.others,
+        free=free.free,
+        others=free.others,
         workers=workers,
         stages=stages,
         choices=choices,
         chosen=chosen if choices[chosen].fits else -1,
-        host_peak=workers * plan.host_bytes + host_capacity - on_host,
-        host_capacity=host_capacity,
+        host_peak=workers * plan.host_bytes + free.host_capacity - on_host,
+        host_capacity=free.host_capacity,
     )
 
 

@@ -37,7 +37,8 @@ class _Launch(NamedTuple):
     share: float
     first: int
     nbytes: int
-    is_last: bool  # of its query
+    of_h: bool  # the scalars are those of the H query, else the witness's
+    frees: bool  # the last one that reads its scalars
 
 
 @dataclass(slots=True)
@@ -125,21 +126,21 @@ class Sums:
 
     def launch(self, vectors: Vectors) -> None:
         """Launches everything; what was not collected yet is running then, or done."""
-        count = outstanding(self._mode, self._device.info)
+        count, sent, running = outstanding(self._mode, self._device.info), self._sent, self._running
         largest = self._sizes.curve.g2_bytes
         for _ in range(count):
             self._results.append(self._device.result(largest, self._run.owner))
         for number, launch in enumerate(self._launches):
-            while len(self._running) >= count:
+            while len(running) >= count:
                 self._collect_first()
-            if not self._sent:
+            if not sent:
                 self._send(number)
-            self._launch_one(launch, vectors, self._sent.popleft(), self._results[number % count])
+            self._launch_one(launch, vectors, sent.popleft(), self._results[number % count])
             self._send(number + 1)
             if not self._mode.double_buffer:
                 with self._run.span(Kind.RESULT_SYNC):
-                    self._running[-1].event.wait()
-            elif len(self._running) == count:
+                    running[-1].event.wait()
+            elif len(running) == count:
                 self._collect_first()
 
     def finish(self) -> None:
@@ -183,10 +184,11 @@ class Sums:
         return self._converted[index].data
 
     def _launch_one(self, launch: _Launch, vectors: Vectors, sent: _Sent, result: Buffer) -> None:
-        query, run = launch.query, self._run
-        scalars, after = (vectors.abc[0], None) if query is Query.H else (vectors.witness, vectors.ready["w"])
+        query, group, part, _, first, _, of_h, frees = launch
+        run = self._run
+        scalars, after = (vectors.abc[0], None) if of_h else (vectors.witness, vectors.ready["w"])
         operation = Msm(
-            self._sizes.curve, launch.group, sent.points, scalars, launch.first, launch.part.n, result,
+            self._sizes.curve, group, sent.points, scalars, first, part.n, result,
             query in self._resident, self._room[query], sent.buffer,
         )  # fmt: skip
         try:
@@ -195,10 +197,8 @@ class Sums:
             self._sent.appendleft(sent)
             raise
         self._running.append(_Running(launch, sent, result, event))
-        if launch.is_last and query is Query.H:
-            vectors.abc[0].free()
-        elif launch.is_last and query is QUERIES[-1]:
-            vectors.witness.free()
+        if frees:
+            scalars.free()
 
     def _collect_first(self) -> None:
         running, run = self._running[0], self._run
@@ -223,7 +223,7 @@ def _all_launches(sizes: CircuitSizes, batch: int) -> tuple[_Launch, ...]:
         found += [
             _Launch(
                 query, Group(query.group), part, part.n / whole if whole else 1.0, offset + part.first, nbytes,
-                part is parts[-1],
+                query is Query.H, part is parts[-1] and query in (Query.H, QUERIES[-1]),
             )
             for part in parts
         ]  # fmt: skip

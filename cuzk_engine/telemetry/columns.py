@@ -7,9 +7,9 @@ without a string, raise ValueError.
 
 from __future__ import annotations
 
-import sys
-from array import array
-from collections.abc import Sequence
+import struct
+from collections.abc import Callable, Collection, Sequence
+from itertools import chain, count
 from typing import Any, Final
 
 import numpy as np
@@ -44,19 +44,22 @@ class StringTable:
 
 def encode_events(events: EventBatch) -> pb.TelemetryBatch:
     """A batch with the events' columns and rows; times, jobs and the rest are the caller's to fill in."""
-    table = StringTable()
-    batch = pb.TelemetryBatch(dropped=events.dropped)
-    if events.spans:
-        batch.spans.CopyFrom(_encode_spans(events.spans, table))
-    if events.allocations:
-        batch.allocations.CopyFrom(_encode_allocations(events.allocations, table))
-    batch.samples.extend(map(rows.sample_to_wire, events.samples))
-    batch.marks.extend(map(rows.mark_to_wire, events.marks))
-    batch.incidents.extend(map(rows.incident_to_wire, events.incidents))
-    batch.logs.extend(map(rows.log_to_wire, events.logs))
-    batch.gaps.extend(map(rows.gap_to_wire, events.gaps))
-    batch.findings.extend(map(rows.finding_to_wire, events.findings))
-    batch.strings.extend(table.strings)
+    spans, allocations = tuple(zip(*events.spans, strict=True)), tuple(zip(*events.allocations, strict=True))
+    # Device, lane, kind, job; and device, purpose, job: each text once, in the order in which they come.
+    texts = dict.fromkeys(chain(*spans[2:6], *allocations[1:2], *allocations[3:4], *allocations[5:]))
+    number = dict(zip(texts, count(), strict=False)).__getitem__
+    batch = pb.TelemetryBatch(dropped=events.dropped, strings=texts)
+    if spans:
+        _encode_spans(batch.spans, spans, number)
+    if allocations:
+        _encode_allocations(batch.allocations, allocations, number)
+    if len(events) > len(events.spans) + len(events.allocations):
+        batch.samples.extend(map(rows.sample_to_wire, events.samples))
+        batch.marks.extend(map(rows.mark_to_wire, events.marks))
+        batch.incidents.extend(map(rows.incident_to_wire, events.incidents))
+        batch.logs.extend(map(rows.log_to_wire, events.logs))
+        batch.gaps.extend(map(rows.gap_to_wire, events.gaps))
+        batch.findings.extend(map(rows.finding_to_wire, events.findings))
     return batch
 
 
@@ -135,46 +138,41 @@ def count_events(batch: pb.TelemetryBatch) -> int:
     )
 
 
-def _encode_spans(spans: list[Span], table: StringTable) -> pb.SpanColumns:
-    start, end, device, lane, kind, job, partition, worker, size, pinned = zip(*spans, strict=True)
-    return pb.SpanColumns(
-        start_ns=_pack(start, "q"),
-        end_ns=_pack(end, "q"),
-        device=_pack_texts(device, table),
-        lane=_pack_texts(lane, table),
-        kind=_pack_texts(kind, table),
-        job=_pack_texts(job, table),
-        partition=_pack(partition, "i"),
-        worker=_pack(worker, "i"),
-        size=_pack(size, "q"),
-        pinned=_pack([_PINS[flag] for flag in pinned], "b"),
-    )
+def _encode_spans(columns: pb.SpanColumns, fields: Sequence[tuple[Any, ...]], number: Callable[[str], int]) -> None:
+    start, end, device, lane, kind, job, partition, worker, size, pinned = fields
+    columns.start_ns = _pack("q", start)
+    columns.end_ns = _pack("q", end)
+    columns.device = _pack_texts(device, number)
+    columns.lane = _pack_texts(lane, number)
+    columns.kind = _pack_texts(kind, number)
+    columns.job = _pack_texts(job, number)
+    columns.partition = _pack("i", partition)
+    columns.worker = _pack("i", worker)
+    columns.size = _pack("q", size)
+    columns.pinned = _pack("b", [*map(_PINS.__getitem__, pinned)])
 
 
-def _encode_allocations(rows: list[Allocation], table: StringTable) -> pb.AllocationColumns:
-    time_ns, device, delta, purpose, worker, job = zip(*rows, strict=True)
-    return pb.AllocationColumns(
-        time_ns=_pack(time_ns, "q"),
-        device=_pack_texts(device, table),
-        delta=_pack(delta, "q"),
-        purpose=_pack_texts(purpose, table),
-        worker=_pack(worker, "i"),
-        job=_pack_texts(job, table),
-    )
+def _encode_allocations(
+    columns: pb.AllocationColumns, fields: Sequence[tuple[Any, ...]], number: Callable[[str], int]
+) -> None:
+    time_ns, device, delta, purpose, worker, job = fields
+    columns.time_ns = _pack("q", time_ns)
+    columns.device = _pack_texts(device, number)
+    columns.delta = _pack("q", delta)
+    columns.purpose = _pack_texts(purpose, number)
+    columns.worker = _pack("i", worker)
+    columns.job = _pack_texts(job, number)
 
 
-def _pack(values: Sequence[int], code: str) -> bytes:
+def _pack(code: str, values: Collection[int]) -> bytes:
     """Columns are short and of all lengths: numpy would take longer, and keep some memory of each length."""
-    column = array(code, values)
-    if sys.byteorder == "big":
-        column.byteswap()
-    return column.tobytes()
+    return struct.pack(f"<{len(values)}{code}", *values)
 
 
-def _pack_texts(texts: Sequence[str], table: StringTable) -> bytes:
-    """Each text is looked for in the table once."""
-    numbers = {text: table(text) for text in dict.fromkeys(texts)}
-    return _pack([numbers[text] for text in texts], "I")
+def _pack_texts(texts: Sequence[str], number: Callable[[str], int]) -> bytes:
+    if texts.count(texts[0]) == len(texts):  # one device, and mostly one job
+        return struct.pack("<I", number(texts[0])) * len(texts)
+    return struct.pack(f"<{len(texts)}I", *map(number, texts))
 
 
 def column(data: bytes, dtype: np.dtype[Any], rows: int | None = None) -> npt.NDArray[Any]:

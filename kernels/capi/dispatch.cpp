@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "path_table.hpp"
+#include "scheduling.hpp"
 #include "source_hash.h"
 
 namespace cuzk {
@@ -105,6 +106,12 @@ const char *cuzk_source_hash(void) { return CUZK_SOURCE_HASH; }
 const char *cuzk_isa(void) { return cuzk::choice().used.name; }
 const char *cuzk_isa_available(void) { return cuzk::choice().available.c_str(); }
 uint32_t cuzk_threads(void) { return cuzk::ThreadPool::processors(); }
+
+int cuzk_run_before_pool(int niceness, uint64_t slice_ns) {
+  const int refused = cuzk::schedule(cuzk::niceness(), slice_ns);
+  if (refused == 0) cuzk::ThreadPool::instance().give_way(niceness);
+  return refused;
+}
 
 int cuzk_has_to_wait(uint32_t microseconds, int (*acquire)(void), void (*release)(int)) {
   if (!acquire || !release) return -1;

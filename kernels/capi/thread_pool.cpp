@@ -7,6 +7,8 @@
 #include <system_error>
 #include <thread>
 
+#include "scheduling.hpp"
+
 #ifdef __linux__
 #include <sched.h>
 #endif
@@ -77,8 +79,14 @@ void ThreadPool::run(Job &job) {
   done_.wait(lock, [&] { return job.active == 0; });
 }
 
+void ThreadPool::give_way(int niceness) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  niceness_ = niceness;
+}
+
 void ThreadPool::work() {
   std::unique_lock<std::mutex> lock(mutex_);
+  std::optional<int> niceness;
   for (;;) {
     Job *job = jobs_;
     while (job && (job->joined >= job->helpers || job->next.load(std::memory_order_relaxed) >= job->tasks))
@@ -89,7 +97,10 @@ void ThreadPool::work() {
     }
     const unsigned slot = ++job->joined;
     job->active++;
+    const bool is_new = niceness != niceness_;
+    niceness = niceness_;
     lock.unlock();
+    if (is_new) schedule(*niceness, 0);  // not the slice that it inherited; one that may not stays as it is
     drain(*job, slot);
     lock.lock();
     if (--job->active == 0) done_.notify_all();

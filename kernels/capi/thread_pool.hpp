@@ -5,6 +5,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 
 namespace cuzk {
 
@@ -32,6 +33,9 @@ class ThreadPool {
   // are at most job.helpers; the caller's is 0.
   void run(Job &job);
 
+  // Workers give way to other threads of the process: they run at this absolute niceness, from their next job on.
+  void give_way(int niceness);
+
  private:
   ThreadPool() = default;
   void work();
@@ -43,6 +47,7 @@ class ThreadPool {
   std::condition_variable work_, done_;
   Job *jobs_ = nullptr;
   unsigned workers_ = 0;
+  std::optional<int> niceness_;
 };
 
 }  // namespace cuzk

@@ -31,7 +31,7 @@ def share_while(held_us: int, free_us: int) -> float:
     watch.resume()
     samples = held = 0
     try:
-        while samples < 200:
+        while samples < 100:
             time.sleep(0.05)
             more, found = watch.take()
             samples, held = samples + more, held + found

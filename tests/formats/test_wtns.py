@@ -7,7 +7,7 @@ from cuzk_engine.curves import BLS12_381, BN254, CURVES
 from cuzk_engine.errors import FormatError
 from cuzk_engine.formats.wtns import Witness, check_witness, first_not_below
 from cuzk_engine.formats.zkey import ZKey
-from tests.formats.builders import memory_below, wtns
+from tests.formats.builders import Parts, memory_below, wtns
 from tests.support.cases import BROKEN, CASES, case
 
 GOLDILOCKS = (1 << 64) - (1 << 32) + 1
@@ -64,6 +64,28 @@ def test_no_values():
 def test_lying_count(count):
     with memory_below(1 << 20):
         expect(wtns(BN254.r, [1, 2, 3], count=count), f"section 2 (values) has 96 bytes, expected {32 * count:,}")
+
+
+def test_sections_in_any_order():
+    """And others, and bytes behind them: as the usual file, whose parts are read in one step."""
+    values = [1, 7, BN254.r - 1]
+    usual = wtns(BN254.r, values)
+    header, body = usual[24:64], usual[76:]
+    for sections in (
+        [(2, body), (1, header)],
+        [(1, header), (9, b"other"), (2, body)],
+        [(1, header), (2, body), (3, b"")],
+    ):
+        data = Parts(b"wtns", 2, sections).build()
+        assert (
+            Witness.from_buffer(data + b"behind").raw.tobytes() == Witness.from_buffer(usual + b"behind").raw.tobytes()
+        )
+
+
+@pytest.mark.parametrize("size", [0, 3, 11, 12, 75, 76, 77, 107, 171])
+def test_a_file_that_ends_too_soon(size):
+    with pytest.raises(FormatError):
+        Witness.from_buffer(wtns(BN254.r, [1, 7, 8])[:size])
 
 
 def test_other_primes():

@@ -200,7 +200,7 @@ def test_phases_are_marked(summer: msm.Msm) -> None:
 def test_a_refusal_of_the_driver(summer: msm.Msm) -> None:
     """It has the driver's number, as CuPy's errors have."""
     variant = msm.Variant(cut(summer, 100), affine=False)
-    tape = summer._player.tape(msm_script.record_msm(summer.curve, summer.group, summer.names, variant))
+    tape = summer.player.tape(msm_script.record_msm(summer.curve, summer.group, summer.names, variant))
     tape.packed.arrays[0]["block"] = 4096
     bases = dict.fromkeys(msm_script.Base, 1 << 40)
     events = [cupy.cuda.Event() for _ in tape.marks]

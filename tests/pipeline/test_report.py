@@ -10,6 +10,7 @@ import pytest
 from cuzk_engine.client.types import MemoryPlanInfo, PlanChoice
 from cuzk_engine.devices.pages import block_bytes
 from cuzk_engine.errors import FormatError
+from cuzk_engine.formats.source import SourceFile
 from cuzk_engine.keys import CheckedKeys, KeyCache
 from cuzk_engine.pipeline.modes import Evaluation, PipelineSettings, Prestage, Residency, modes
 from cuzk_engine.pipeline.report import Choice, PlanReport, choose, plan_report, planned, remedies, work_of
@@ -48,6 +49,19 @@ def test_what_a_card_is_told():
     assert found.total > found.peak
     assert (found.host_peak, found.host_capacity) == (2 * block_bytes(92352), card.host.budget)
     assert card.memory().used == 5000
+
+
+def test_nothing_is_computed_twice():
+    """A plan is asked for every few seconds while its partitions run. What changes is seen."""
+    card = Card(GIB, context=5000)
+    first = report(card)
+    assert report(card) is first
+    card.taken_by_others = 1 << 20
+    changed = report(card)
+    assert (changed.others, changed.free) == (1 << 20, GIB - (1 << 20))
+    assert report(card, workers=1).total < first.total
+    card.taken_by_others = 0
+    assert report(card) == first
 
 
 def test_the_plan_told_is_the_plan_kept():
@@ -201,3 +215,17 @@ def test_the_least_memory_that_would_have_done_comes_before_that_of_all_workers(
     assert [value for value, _, _ in arenas(2, 230 << 20)] == ["230MiB"]
     assert [value for value, _, _ in arenas(90, 80 << 20)] == ["230MiB"]  # that was there
     assert [value for value, _, _ in arenas(2, None)] == ["230MiB"]
+
+
+def test_a_key_that_is_loaded_is_not_read_again(monkeypatch, tmp_path):
+    """But one in whose place is another."""
+    bench = Bench(device=Card(GIB))
+    path = tmp_path / "circuit.zkey"
+    path.write_bytes(ITEM.path("circuit.zkey").read_bytes())
+    before = bench.runner.report(path)
+    bench.runner.keys.get(path)
+    with monkeypatch.context() as patched:
+        patched.setattr(SourceFile, "open", None)
+        assert bench.runner.report(path) == before
+    path.write_bytes(case("bn128", "chain_252").path("circuit.zkey").read_bytes())
+    assert bench.runner.report(path).peak != before.peak

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,7 +59,7 @@ from cuzk_engine.devices.cuda.result_rows import ALL_BYTES, ROWS, ResultRows
 from cuzk_engine.devices.cuda.results import ROW_BYTES, Rows
 from cuzk_engine.devices.cuda.slots import HIGHEST, PARALLEL, Slots
 from cuzk_engine.devices.cuda.timeline import CudaEvent, Timeline, span_times
-from cuzk_engine.devices.cuda.vector_launcher import VectorLauncher
+from cuzk_engine.devices.cuda.vector_launcher import Step, VectorLauncher
 from cuzk_engine.devices.host import HostMemory
 from cuzk_engine.devices.ledger import Ledger
 from cuzk_engine.devices.ledger_device import LedgerDevice
@@ -140,9 +141,12 @@ class CudaDevice(LedgerDevice):
                 self._memory, self._residents, self._loader, self._timeline, self._guard, self._launching, self._compute
             )
             self._launches: dict[type[Operation], Callable[[Any, Owner, CudaEvent | None], CudaEvent]] = {
-                Msm: self._msm, Evaluate: self._evaluate, NttTable: self._fill_table, CosetExtend: self._extend,
-                HJoin: self._join, Quotient: self._quotient,
+                Msm: self._msm, Evaluate: self._evaluate, NttTable: self._fill_table, Quotient: self._quotient,
             }  # fmt: skip
+            self._steps: dict[type[Operation], Callable[[Any], Step]] = {
+                CosetExtend: self._extend,
+                HJoin: self._join,
+            }
             source = "free on the card at the start" if limit is None else "given"
             self._info = card.describe(number, capacity, source, parallel)
 
@@ -190,7 +194,7 @@ class CudaDevice(LedgerDevice):
                 raise
             buffer.was_written(stream, end)
             buffer.is_reversed, buffer.pending = False, 1
-            self._timeline.add(marks, (end,), span_times(Lane.H2D, kind), owner, int(flat.size), pinned, flat)
+            self._timeline.add(marks, (end,), span_times(Lane.H2D, kind, flat.size, pinned), owner, flat)
         return CudaEvent(end, self._timeline, self._guard, flat)
 
     def download(self, source: base.Buffer, nbytes: int, kind: str, owner: Owner) -> bytes:
@@ -199,10 +203,12 @@ class CudaDevice(LedgerDevice):
             raise ValueError(f"{nbytes} bytes of a buffer of {buffer.nbytes}")
         if buffer.is_reversed or buffer.pending != 1:
             raise ValueError("a vector that is not in natural order: restore() comes first")
-        if buffer.fetched is not None and nbytes <= buffer.fetched.nbytes:
-            with self._guard:
-                buffer.fetched.there.synchronize()
-                return buffer.fetched.read(nbytes)
+        fetched = buffer.fetched
+        if fetched is not None and nbytes <= fetched.nbytes:
+            if not fetched.there.over:
+                with self._guard:
+                    fetched.there.synchronize()
+            return fetched.read(nbytes)
         out = np.empty(nbytes, dtype=np.uint8)
         with self._guard:
             buffer.before_read(self._d2h)
@@ -215,7 +221,7 @@ class CudaDevice(LedgerDevice):
             except BaseException:
                 self._d2h.synchronize()  # the copy may be under way, and no event ends it
                 raise
-            self._timeline.add(marks, (end,), span_times(Lane.D2H, kind), owner, nbytes, False, out)
+            self._timeline.add(marks, (end,), span_times(Lane.D2H, kind, nbytes, False), owner, out)
             end.synchronize()
             self._timeline.collect()
         return out.tobytes()
@@ -235,15 +241,34 @@ class CudaDevice(LedgerDevice):
     def launch(
         self, operation: Operation, owner: Owner, cancel: CancelToken, after: base.DeviceEvent | None = None
     ) -> CudaEvent:
+        ready = self._prepare(operation.curve, owner, cancel, after)
+        step = self._steps.get(type(operation))
+        if step is None:
+            return self._launches[type(operation)](operation, owner, ready)
+        return self._vectors.play((step(operation),), owner, ready)
+
+    def launch_each(
+        self, operations: Sequence[Operation], owner: Owner, cancel: CancelToken, after: base.DeviceEvent | None = None
+    ) -> CudaEvent:
+        """Those that are steps of the same stream are enqueued at once."""
+        if not self._steps.keys() >= set(map(type, operations)):
+            return [self.launch(operation, owner, cancel, after) for operation in operations][-1]
+        ready = self._prepare(operations[0].curve, owner, cancel, after)
+        return self._vectors.play([self._steps[type(one)](one) for one in operations], owner, ready)
+
+    def _prepare(
+        self, curve: Curve, owner: Owner, cancel: CancelToken, after: base.DeviceEvent | None
+    ) -> CudaEvent | None:
+        """What each launch begins with: ``after``, checked, and the curve's kernels are there."""
         self._check_open()
         cancel.check()
+        if curve not in self._prepared:
+            with self._guard, self._launching:
+                self._operations.prepare(curve, owner, cancel.check)
+            self._prepared.add(curve)
         if after is not None and not isinstance(after, CudaEvent):
             raise TypeError("an event of another kind of device")
-        if operation.curve not in self._prepared:
-            with self._guard, self._launching:
-                self._operations.prepare(operation.curve, owner, cancel.check)
-            self._prepared.add(operation.curve)
-        return self._launches[type(operation)](operation, owner, after)
+        return after
 
     def msm_need(self, curve: Curve, group: int, n: int, present: int, *, resident: bool) -> Need:
         return need.msm_need(curve, group, n, present, self._budget, resident=resident)
@@ -370,12 +395,11 @@ class CudaDevice(LedgerDevice):
         return found
 
     def _msm(self, operation: Msm, owner: Owner, after: CudaEvent | None) -> CudaEvent:
-        curve, group, n = operation.curve, operation.group, operation.n
-        if len(operation.points) != n:
-            raise ValueError(f"{len(operation.points)} points for {n} scalars")
-        scalars = _own(operation.scalars, (operation.offset + n) * FR_BYTES)
-        result = _own(operation.result, need.point_bytes(curve, group))
-        sent = None if operation.sent is None else _own(operation.sent, int(operation.points.nbytes))
+        curve, group, points, given, offset, n, out, _, _, through = operation
+        if len(points) != n:
+            raise ValueError(f"{len(points)} points for {n} scalars")
+        scalars, result = _own(given, (offset + n) * FR_BYTES), _own(out, need.point_bytes(curve, group))
+        sent = None if through is None else _own(through, int(points.nbytes))
         return self._launcher.launch(self._operations, operation, scalars, result, sent, owner, after)
 
     def _evaluate(self, operation: Evaluate, owner: Owner, after: CudaEvent | None) -> CudaEvent:
@@ -389,19 +413,13 @@ class CudaDevice(LedgerDevice):
             (), (table,), Kind.NTT, owner, after, lambda: self._operations.fill_table(operation, table)
         )
 
-    def _extend(self, operation: CosetExtend, owner: Owner, after: CudaEvent | None) -> CudaEvent:
+    def _extend(self, operation: CosetExtend) -> Step:
         data, table = _own(operation.data), _own(operation.table)
-        return self._vectors.play(
-            (table,), (data,), Kind.NTT_COSET, owner, after,
-            lambda stream, frame: self._operations.coset_extend(operation, data, table, stream, frame),
-        )  # fmt: skip
+        return Step((table,), (data,), Kind.NTT_COSET, partial(self._operations.coset_extend, operation, data, table))
 
-    def _join(self, operation: HJoin, owner: Owner, after: CudaEvent | None) -> CudaEvent:
+    def _join(self, operation: HJoin) -> Step:
         a, b, c = _own(operation.a), _own(operation.b), _own(operation.c)
-        return self._vectors.play(
-            (b, c), (a,), Kind.POINTWISE, owner, after,
-            lambda stream, frame: self._operations.join(operation, a, b, c, stream, frame),
-        )  # fmt: skip
+        return Step((b, c), (a,), Kind.POINTWISE, partial(self._operations.join, operation, a, b, c))
 
     def _quotient(self, operation: Quotient, owner: Owner, after: CudaEvent | None) -> CudaEvent:
         a, b, c, table = _own(operation.a), _own(operation.b), _own(operation.c), _own(operation.table)

@@ -13,7 +13,7 @@ import cupy
 from cupy.cuda import runtime
 
 from cuzk_engine import native
-from cuzk_engine.native_replay import Driver, PackedScript, ReplayFault
+from cuzk_engine.native_replay import Driver, PackedScript, Replay, ReplayFault
 
 _FUNCTIONS: Final = (
     "cuCtxSetCurrent",
@@ -92,6 +92,11 @@ def pool_use(pool: int, what: int) -> int:
     return found.value
 
 
+def check(fault: ReplayFault) -> None:
+    """Raises what CuPy does for it."""
+    cupy.cuda.driver.check_status(fault.code)
+
+
 class Context:
     """That of the device that is the current one when it is made. Any thread may call; CuPy's errors of the driver are
     raised."""
@@ -105,12 +110,16 @@ class Context:
         """Enqueues everything. What came before a fault is enqueued then."""
         fault = self._library.replay(self._driver, script, self._context, streams, events, bases)
         if fault is not None:
-            cupy.cuda.driver.check_status(fault.code)
+            check(fault)
+
+    def prepare(self, script: PackedScript, streams: int, events: int, bases: int) -> Replay:
+        """A script to be played again and again, with so many of each."""
+        return self._library.prepare_replay(self._driver, script, self._context, streams, events, bases)
 
     def event_times(self, base: int, groups: Sequence[Sequence[int]]) -> list[list[int] | None]:
         """See `ReplayFunctions.event_times`."""
         found = self._library.event_times(self._driver, self._context, base, groups)
         if isinstance(found, ReplayFault):
-            cupy.cuda.driver.check_status(found.code)
+            check(found)
             return [None] * len(groups)
         return found

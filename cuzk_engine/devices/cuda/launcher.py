@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 from cupy.cuda import runtime
 
 from cuzk_engine.devices.base import Msm, Owner
-from cuzk_engine.devices.cuda import need
 from cuzk_engine.devices.cuda.guard import Guard
 from cuzk_engine.devices.cuda.loader import Loader
 from cuzk_engine.devices.cuda.memory import CudaBuffer, Memory, used, waits
-from cuzk_engine.devices.cuda.moments import Moment
 from cuzk_engine.devices.cuda.operations import Operations, Points
-from cuzk_engine.devices.cuda.replay import Fetch, Frame
-from cuzk_engine.devices.cuda.results import Fetched, Rows
+from cuzk_engine.devices.cuda.replay import new_frame
+from cuzk_engine.devices.cuda.results import Rows
 from cuzk_engine.devices.cuda.slots import Place, Slot, Slots
 from cuzk_engine.devices.cuda.timeline import CudaEvent, Timeline, msm_times
 
@@ -59,7 +56,8 @@ class MsmLauncher:
                         return self._enqueue_none(operations, operation, points, slot, place, scalars, result, after)
                     return self._enqueue(operations, operation, points, slot, place, scalars, result, owner, after)
             finally:
-                self._loader.let_go(resident)
+                if resident is not None:
+                    self._loader.let_go(resident)
                 self._slots.put(slot)
 
     def _enqueue(
@@ -76,26 +74,27 @@ class MsmLauncher:
     ) -> CudaEvent:
         how = operations.sum_of(operation, points, scalars, self._budget)
         scratch = slot.scratch(how.nbytes, owner)
-        before = _before(slot, after, place, (scalars, points.block, scratch), result)
-        moments, nbytes = self._timeline.moments, need.point_bytes(operation.curve, operation.group)
+        stream, ready, timeline = place.handle, None if after is None else after.event, self._timeline
+        before = waits(stream, (scalars, points.block, scratch), (result,), slot.last, ready)
+        moments, nbytes = timeline.moments, how.result_bytes
         marks, end = moments.marks(1 + len(how.phases)), moments.end()
-        row = self._rows.take(nbytes)
-        fetch = None if row is None else Fetch(row.address, result.address, nbytes, moments.end())
+        fetch = self._rows.take(nbytes)
+        if fetch is not None:
+            fetch.source, fetch.there = result.address, moments.end()
         try:
-            frame = Frame(before, marks.handles[0], end, fetch)
+            frame = new_frame((before, marks.handles[0], end, fetch))
             operations.msm(how, points, scalars, result, scratch, place, marks, frame)
         except BaseException:
             runtime.deviceSynchronize()  # what was launched may be on any of the place's streams
             raise
-        there = end if fetch is None else fetch.there
-        _used(slot, place, (scalars, points.block, *slot.buffers), result, end)
-        result.reads[place.stream.ptr] = there
-        ends = (end,) if fetch is None else (end, there)
-        times = msm_times(how.phases, fetched=fetch is not None)
-        self._timeline.add(marks, ends, times, owner, nbytes, True, row)
-        if row is not None:
-            result.fetched = Fetched(row, nbytes, there)
-        return CudaEvent(there, self._timeline, self._guard, over=self._slots.reap, ended=end)
+        slot.last = end
+        used(stream, (scalars, points.block, *slot.buffers), (result,), end)
+        if fetch is None:
+            timeline.add(marks, (end,), msm_times(how.phases), owner)
+            return CudaEvent(end, timeline, self._guard, over=self._slots.reap)
+        result.reads[stream], result.fetched = fetch.there, fetch
+        timeline.add(marks, (end, fetch.there), msm_times(how.phases, nbytes), owner, fetch)
+        return CudaEvent(fetch.there, timeline, self._guard, None, self._slots.reap, end)
 
     def _enqueue_none(
         self,
@@ -111,26 +110,14 @@ class MsmLauncher:
         """The sum of no points."""
         stream, moments = place.stream, self._timeline.moments
         reads = (scalars,) if points is None else (scalars, points.block)
-        marks, end = moments.marks(1), moments.end()
-        frame = Frame(_before(slot, after, place, reads, result), marks.handles[0], end)
+        marks, end, ready = moments.marks(1), moments.end(), None if after is None else after.event
+        frame = new_frame((waits(place.handle, reads, (result,), slot.last, ready), marks.handles[0], end, None))
         try:
             operations.no_points(operation, result, stream, frame)
         except BaseException:
             stream.synchronize()  # the result may be written yet, and no event ends that
             raise
-        _used(slot, place, (*reads, *slot.buffers), result, end)
+        slot.last = end
+        used(place.handle, (*reads, *slot.buffers), (result,), end)
         moments.give_back(marks)
         return CudaEvent(end, self._timeline, self._guard, over=self._slots.reap)
-
-
-def _used(slot: Slot, place: Place, reads: tuple[CudaBuffer, ...], result: CudaBuffer, end: Moment) -> None:
-    """What a sum used, up to its ``end``."""
-    slot.last = end
-    used(place.stream.ptr, reads, (result,), end)
-
-
-def _before(
-    slot: Slot, after: CudaEvent | None, place: Place, reads: tuple[CudaBuffer, ...], result: CudaBuffer
-) -> dict[int, Any]:
-    """The events that have to be over before the first kernel, by their handles."""
-    return waits(place.stream.ptr, reads, (result,), (slot.last, None if after is None else after.event))

@@ -64,9 +64,8 @@ class Loader:
                 return found.value, found
         return self.bring(operation, sent, slot, owner), None
 
-    def let_go(self, points: Resident | None) -> None:
-        if points is not None:
-            self._residents.let_go(points)
+    def let_go(self, points: Resident) -> None:
+        self._residents.let_go(points)
 
     def make(self, operation: Msm, owner: Owner) -> tuple[CudaBuffer, Points]:
         """Brings points that are to stay."""
@@ -135,6 +134,6 @@ class Loader:
                 stream.synchronize()  # a copy may be under way, and no event ends it
                 raise
             target.was_written(stream, end)
-            times = span_times(Lane.H2D, Kind.UPLOAD_SRS)
-            self._timeline.add(marks, (end,), times, owner, nbytes, pinned, rows)
+            times = span_times(Lane.H2D, Kind.UPLOAD_SRS, nbytes, pinned)
+            self._timeline.add(marks, (end,), times, owner, rows)
         return end

@@ -18,7 +18,7 @@ from cupy.cuda import runtime
 from cuzk_engine.devices.base import EventSink, Owner
 from cuzk_engine.devices.cuda import driver, faults
 from cuzk_engine.devices.cuda.guard import Guard
-from cuzk_engine.devices.cuda.results import Fetched
+from cuzk_engine.devices.cuda.results import Row
 from cuzk_engine.devices.cuda.shape import aligned_size
 from cuzk_engine.devices.ledger import Grant, Ledger, Reservation
 from cuzk_engine.devices.memory import GrantedBuffer
@@ -46,31 +46,24 @@ class Memory:
     def allocate(self, nbytes: int, purpose: Purpose, owner: Owner, out_of: Reservation | None = None) -> CudaBuffer:
         """A buffer for every stream. Raises OutOfDeviceMemoryError; nothing is counted then."""
         with self.guard:
-            return self._take(nbytes, purpose, owner, out_of, self._stream, self._freeing, self._there)
+            return self._take(
+                self.ledger.take(nbytes, purpose, owner, out_of), self._stream, self._freeing, self._there
+            )
 
     def scratch(self, nbytes: int, purpose: Purpose, owner: Owner, stream: Any, there: Any = None) -> CudaBuffer:
         """Memory that comes and goes in the order of ``stream``'s work, asked for in the guard's block. ``there``: an
         event of that stream's, recorded anew for those who use the memory on others; None: nobody does."""
-        return self._take(nbytes, purpose, owner, None, stream, stream, there)
+        return self._take(self.ledger.take(nbytes, purpose, owner), stream, stream, there)
 
-    def _take(
-        self,
-        nbytes: int,
-        purpose: Purpose,
-        owner: Owner,
-        out_of: Reservation | None,
-        stream: Any,
-        home: Any,
-        there: Any,
-    ) -> CudaBuffer:
-        """``there`` is recorded on ``stream`` behind the allocation. It may have been recorded there before: whoever
-        was told to wait for it waits for what it was then, and whoever will be waits for more."""
-        grant = self.ledger.take(nbytes, purpose, owner, out_of)
+    def _take(self, grant: Grant, stream: Any, home: Any, there: Any) -> CudaBuffer:
+        """What was granted. ``there`` is recorded on ``stream`` behind the allocation. It may have been recorded there
+        before: whoever was told to wait for it waits for what it was then, and whoever will be waits for more."""
+        nbytes = grant.nbytes
         try:
             try:
                 address = int(runtime.mallocAsync(nbytes, stream.ptr)) if nbytes else 0
             except runtime.CUDARuntimeError as error:
-                address = self._malloc_again(nbytes, stream, purpose, error)
+                address = self._malloc_again(nbytes, stream, grant.purpose, error)
             if there is not None:
                 driver.record(there.ptr, stream.ptr)
         except BaseException:
@@ -137,7 +130,7 @@ class CudaBuffer(GrantedBuffer):
     is_reversed = False
     pending = 1
     table: Any = None  # the transform whose table it holds
-    fetched: Fetched | None = None
+    fetched: Row | None = None
 
     def __init__(self, memory: Memory, grant: Grant, address: int, home: Any, last: Any) -> None:
         self._grant, self.nbytes = grant, grant.nbytes
@@ -162,12 +155,11 @@ class CudaBuffer(GrantedBuffer):
 
     def before_write(self, stream: Any) -> None:
         """What ``stream`` does next comes after the content is there and nobody reads it any more."""
-        if not self.reads:
+        reads = self.reads
+        if not reads:
             self.before_read(stream)
-            return
-        handle = stream.ptr
-        for where, event in self.reads.items():
-            if where != handle:
+        for where, event in reads.items():
+            if where != stream.ptr:
                 stream.wait_event(event)
 
     def was_read(self, stream: Any, event: Any) -> None:
@@ -193,12 +185,12 @@ class CudaBuffer(GrantedBuffer):
         if address is None:
             return
         self.table = self.fetched = None
-        memory, stream = self._memory, self._home
+        memory = self._memory
         try:
             if address:
                 with memory.guard:
-                    self.before_write(stream)
-                    runtime.freeAsync(address, stream.ptr)
+                    self.before_write(self._home)
+                    runtime.freeAsync(address, self._home.ptr)
         except DeviceLostError:  # its memory went with it
             pass
         finally:
@@ -206,9 +198,7 @@ class CudaBuffer(GrantedBuffer):
             memory.ledger.give_back(self._grant)
 
 
-def waits(
-    stream: int, reads: Iterable[CudaBuffer], writes: Iterable[CudaBuffer], first: Iterable[Any] = ()
-) -> dict[int, Any]:
+def waits(stream: int, reads: Iterable[CudaBuffer], writes: Iterable[CudaBuffer], *first: Any) -> dict[int, Any]:
     """What a stream with this handle has to wait for before it reads and writes buffers, events by their handles:
     nothing where it wrote or read itself. ``first``: other events, or None."""
     events: dict[int, Any] = {}
@@ -216,16 +206,11 @@ def waits(
         if event is not None:
             events[event.ptr] = event
     for buffer in reads:
-        event = buffer.last
-        if event is not None and buffer._where != stream:
+        if buffer._where != stream and (event := buffer.last) is not None:
             events[event.ptr] = event
     for buffer in writes:
-        if not buffer.reads:
-            event = buffer.last
-            if event is not None and buffer._where != stream:
-                events[event.ptr] = event
-        for where, event in buffer.reads.items():
-            if where != stream:
+        for where, event in (buffer.reads or {buffer._where: buffer.last}).items():
+            if where != stream and event is not None:
                 events[event.ptr] = event
     return events
 

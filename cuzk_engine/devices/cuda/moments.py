@@ -17,7 +17,7 @@ class Moment:
     when nobody knows this object any more; a stream that was told to wait for it before that waits for what was
     recorded then."""
 
-    __slots__ = ("_spare", "event", "ptr")
+    __slots__ = ("_spare", "event", "over", "ptr")
 
     def __init__(self, spare: list[Any], made: list[Any]) -> None:
         try:
@@ -26,6 +26,7 @@ class Moment:
             event = cupy.cuda.Event(block=True)
             made.append(event)
         self.event, self.ptr, self._spare = event, event.ptr, spare
+        self.over = False  # it is known to have happened
 
     def __del__(self) -> None:
         self._spare.append(self.event)
@@ -35,11 +36,15 @@ class Moment:
 
     def synchronize(self) -> None:
         """Without the interpreter's lock."""
-        self.event.synchronize()
+        if not self.over:
+            self.event.synchronize()
+            self.over = True
 
     @property
     def done(self) -> bool:
-        return driver.is_over(self.ptr)
+        if not self.over:
+            self.over = driver.is_over(self.ptr)
+        return self.over
 
 
 class Marks:

@@ -64,7 +64,7 @@ class Msm:
         self.point_bytes, self.sum_bytes = 2 * self.coordinate_bytes, 4 * self.coordinate_bytes
         self.names = names or programs.msm(curve, group)
         self._streams = Streams()
-        self._player = Player(kernels)
+        self.player = Player(kernels)
         self._tapes: dict[Variant, Tape] = {}
 
     def tape(self, variant: Variant) -> Tape:
@@ -74,7 +74,7 @@ class Msm:
             if len(self._tapes) == _TAPES:
                 del self._tapes[next(iter(self._tapes))]
             script = record_msm(self.curve, self.group, self.names, variant)
-            found = self._tapes[variant] = self._player.tape(script)
+            found = self._tapes[variant] = self.player.tape(script)
         return found
 
     def play(
@@ -88,23 +88,10 @@ class Msm:
     ) -> list[tuple[str, Any]]:
         """Enqueues a sum, behind what ``caller`` does, which is joined at the end. ``marks``: as many events as the
         tape has, which can be timed; returns them with the names of the phases at whose ends they are."""
-        handles = tuple(event.ptr for event in marks)
-        self.enqueue(
-            tape, streams.handles(caller), handles, streams, tuple(bases.get(base, 0) for base in _BASES), frame
-        )
+        events = (*[event.ptr for event in marks], *streams.inner(tape.inner))
+        addresses = [bases.get(base, 0) for base in _BASES]
+        self.player.play(tape, streams.handles(caller), events, addresses, frame)
         return list(zip(tape.marks, marks, strict=True))
-
-    def enqueue(
-        self,
-        tape: Tape,
-        handles: tuple[int, ...],
-        marks: tuple[int, ...],
-        streams: Streams,
-        bases: tuple[int, ...],
-        frame: Frame | None = None,
-    ) -> None:
-        """The same with the driver's ``handles`` of streams and ``marks``, and an address for each `Base`."""
-        self._player.play(tape, handles, marks + streams.inner(tape.inner), bases, frame)
 
     def run(
         self,

@@ -37,15 +37,17 @@ FACTOR_BYTES: Final = _FACTORS * 2 * FR_BYTES
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Sum:
-    """How points are summed. ``nbytes``: of scratch; ``phases``: at whose ends there are marks; ``offsets``: of the
-    scalars in their vector, of the points' numbers behind the points; the rest is `Operations`' own."""
+    """How points are summed. ``nbytes``: of scratch; ``result_bytes``: of the sum; ``phases``: at whose ends there are
+    marks; ``offsets``: of the sum in the scratch, of the scalars in their vector, of the points' numbers behind the
+    points; the rest is `Operations`' own."""
 
     nbytes: int
+    result_bytes: int
     phases: tuple[str, ...]
-    offsets: tuple[int, int] = (0, 0)
-    first: int = 0
-    kernels: MsmKernels | None = None
-    tape: Tape | None = None
+    offsets: tuple[int, int, int]
+    first: int
+    tape: Tape
+    play: Callable[..., None]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -188,7 +190,7 @@ class Operations:
         that are not as the kernels take them."""
         if scalars.pending != 1:
             raise ValueError("scalars that lack a factor")
-        key = operation.offset, operation.n, scalars.nbytes, int(scalars.is_reversed), budget
+        key = operation.offset, operation.n, scalars.nbytes, scalars.is_reversed, budget
         found = points.known.get(key)
         if found is None:
             found = points.known[key] = self._sum_of(operation, points, scalars, budget)
@@ -203,8 +205,9 @@ class Operations:
         if tape.scratch_bytes + aligned_size(kernels.sum_bytes) > nbytes:
             raise MemoryError(f"an MSM takes more than {tape.scratch_bytes} bytes, its plan is {nbytes}")
         first = 0 if points.pick else operation.offset * FR_BYTES
-        offsets = first, count * point_bytes(curve, group)
-        return Sum(nbytes, tape.marks, offsets, operation.offset, kernels, tape)
+        size = point_bytes(curve, group)
+        offsets = tape.scratch_bytes, first, count * size
+        return Sum(nbytes, size, tape.marks, offsets, operation.offset, tape, kernels.player.play)
 
     def msm(
         self,
@@ -219,16 +222,11 @@ class Operations:
     ) -> None:
         """``how``: from `sum_of`. ``scratch``: so many bytes; ``marks``: an event for each phase, behind the one that
         begins. It starts on the place's stream, within ``frame``."""
-        tape, kernels, (first, numbers) = how.tape, how.kernels, how.offsets
-        block, start = points.block.address, scratch.address
-        assert tape is not None
-        assert kernels is not None
+        (total, first, numbers), block, start = how.offsets, points.block.address, scratch.address
         # For each `Base`.
-        bases = (
-            start, start + tape.scratch_bytes, block, scalars.address + first, result.address,
-            block + numbers, how.first,
-        )  # fmt: skip
-        kernels.enqueue(tape, place.handles, marks.handles[1:], place.streams, bases, frame)
+        bases = start, start + total, block, scalars.address + first, result.address, block + numbers, how.first
+        events = (*marks.handles[1:], *place.streams.inner(how.tape.inner))
+        how.play(how.tape, place.handles, events, bases, frame)
 
     def no_points(self, operation: Msm, result: CudaBuffer, stream: Any, frame: Frame) -> None:
         """The sum of none, infinity."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from cupy.cuda import runtime
@@ -11,31 +12,21 @@ from cupy.cuda import runtime
 from cuzk_engine.devices.cuda import driver
 from cuzk_engine.devices.cuda.driver import Context
 from cuzk_engine.devices.cuda.module import Kernels
-from cuzk_engine.devices.cuda.moments import Moment
+from cuzk_engine.devices.cuda.results import Row
 from cuzk_engine.devices.cuda.script import Argument, Copy, Given, Launch, Record, Ref, Script, Wait, Zero
-from cuzk_engine.native_replay import ARGUMENT, CONSTANT, OPERATION, OperationKind, PackedScript
+from cuzk_engine.native_replay import ARGUMENT, CONSTANT, OPERATION, OperationKind, PackedScript, Replay
 
 _TO_HOST: Final = 2
 
 
-class Fetch:
-    """Bytes of the device's that are copied to page-locked memory of the host behind a script's end; ``there``: the
-    event behind that."""
-
-    __slots__ = ("nbytes", "source", "target", "there")
-
-    def __init__(self, target: int, source: int, nbytes: int, there: Moment) -> None:
-        self.target, self.source, self.nbytes, self.there = target, source, nbytes, there
-
-
-class Frame:
+class Frame(NamedTuple):
     """What a script comes after, events by their handles; the handle of the event that is recorded at its begin, and
     the one at its end, on its first stream; and what is fetched behind it."""
 
-    __slots__ = ("before", "begin", "end", "fetch")
-
-    def __init__(self, before: dict[int, Any], begin: int, end: Moment, fetch: Fetch | None = None) -> None:
-        self.before, self.begin, self.end, self.fetch = before, begin, end, fetch
+    before: dict[int, Any]
+    begin: int
+    end: Any
+    fetch: Row | None
 
     def open(self, stream: Any) -> None:
         """For work that no script does."""
@@ -47,42 +38,41 @@ class Frame:
         self.end.record(stream)
         if self.fetch is not None:
             fetch = self.fetch
-            runtime.memcpyAsync(fetch.target, fetch.source, fetch.nbytes, _TO_HOST, stream.ptr)
+            runtime.memcpyAsync(fetch.address, fetch.source, fetch.nbytes, _TO_HOST, stream.ptr)
             fetch.there.record(stream)
+
+
+new_frame: Final[Callable[[tuple[object, ...]], Frame]] = partial(tuple.__new__, Frame)  # as `new_span`
 
 
 class Tape:
     """A script with its kernels, ready to be played. Knows how much scratch it takes, and its marks."""
 
-    __slots__ = ("_framed", "inner", "marks", "packed", "scratch_bytes")
+    __slots__ = ("inner", "marks", "packed", "ready", "scratch_bytes")
 
     def __init__(self, script: Script, packed: PackedScript) -> None:
         self.packed = packed
         self.scratch_bytes, self.marks, self.inner = script.scratch_bytes, script.marks, script.inner
-        self._framed: dict[tuple[int, int, int], PackedScript] = {}
+        self.ready: dict[tuple[int, int], Replay] = {}  # by the counts of their frames
 
     def framed(self, waits: int, bases: int, fetched: int) -> PackedScript:
         """With a frame of so many events to wait for. Behind the script's own events come those that are recorded at
         its begin and at its end, then the others. ``fetched``: bytes, whose target and source are behind the script's
         ``bases``, and the event behind them is the last one; 0: nothing."""
-        key = waits, bases, fetched
-        found = self._framed.get(key)
-        if found is None:
-            operations, arguments, functions = self.packed.arrays
-            first = len(self.marks) + self.inner
-            front, back = _Packing(), _Packing(len(arguments))
-            for k in range(waits):
-                front.add(OperationKind.WAIT, 0, first + 2 + k)
-            front.add(OperationKind.RECORD, 0, first)
-            back.add(OperationKind.RECORD, 0, first + 1)
-            if fetched:
-                places = Ref(bases, 0, fetched), Ref(bases + 1, 0, fetched)
-                back.add(OperationKind.FETCH, 0, 0, places, nbytes=fetched)
-                back.add(OperationKind.RECORD, 0, first + 2 + waits)
-            parts, more = back.script().arrays[:2]
-            rows = np.concatenate((front.script().arrays[0], operations, parts))
-            found = self._framed[key] = PackedScript(rows, np.concatenate((arguments, more)), functions)
-        return found
+        operations, arguments, functions = self.packed.arrays
+        first = len(self.marks) + self.inner
+        front, back = _Packing(), _Packing(len(arguments))
+        for k in range(waits):
+            front.add(OperationKind.WAIT, 0, first + 2 + k)
+        front.add(OperationKind.RECORD, 0, first)
+        back.add(OperationKind.RECORD, 0, first + 1)
+        if fetched:
+            places = Ref(bases, 0, fetched), Ref(bases + 1, 0, fetched)
+            back.add(OperationKind.FETCH, 0, 0, places, nbytes=fetched)
+            back.add(OperationKind.RECORD, 0, first + 2 + waits)
+        parts, more = back.script().arrays[:2]
+        rows = np.concatenate((front.script().arrays[0], operations, parts))
+        return PackedScript(rows, np.concatenate((arguments, more)), functions)
 
 
 class Player:
@@ -118,16 +108,26 @@ class Player:
         bases: Sequence[int],
         frame: Frame | None = None,
     ) -> None:
-        """Enqueues everything. Raises CuPy's error of the driver; what came before it is enqueued then."""
+        """Enqueues everything; ``streams``, ``events`` and ``bases``: as many as the tape has. Raises CuPy's error of
+        the driver; what came before it is enqueued then."""
         if frame is None:
             self._context.replay(tape.packed, streams, events, bases)
             return
-        before, fetch = frame.before, frame.fetch
-        packed = tape.framed(len(before), len(bases), 0 if fetch is None else fetch.nbytes)
-        events = (*events, frame.begin, frame.end.ptr, *before)
-        if fetch is not None:
-            events, bases = (*events, fetch.there.ptr), (*bases, fetch.target, fetch.source)
-        self._context.replay(packed, streams, events, bases)
+        before, begin, end, fetch = frame
+        key = len(before), 0 if fetch is None else fetch.nbytes
+        ready = tape.ready.get(key)
+        if ready is None:
+            packed, more = tape.framed(key[0], len(bases), key[1]), 0 if fetch is None else 1
+            counts = len(streams), len(events) + 2 + key[0] + more, len(bases) + 2 * more
+            ready = tape.ready[key] = self._context.prepare(packed, *counts)
+        if fetch is None:
+            numbers = (*streams, *events, begin, end.ptr, *before, *bases)
+        else:
+            ends = fetch.there.ptr, *bases, fetch.address, fetch.source
+            numbers = (*streams, *events, begin, end.ptr, *before, *ends)
+        fault = ready.play(*numbers)
+        if fault is not None:
+            driver.check(fault)
 
 
 class _Packing:

@@ -11,7 +11,8 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from itertools import repeat
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -19,7 +20,6 @@ from cuzk_engine.devices.base import Buffer, Bytes
 from cuzk_engine.errors import OutOfDeviceMemoryError
 
 _KNOWN: Final = 1024  # arrays
-_KINDS: Final = ("points", "matrices")
 
 Key = tuple[int, int]
 """Address and length of the host bytes."""
@@ -33,6 +33,14 @@ class Resident:
     value: Any
     source: weakref.ref[Any]
     users: int = 0
+
+
+class _Known(NamedTuple):
+    """An array, its bytes, and the array that they belong to; see `source_of`."""
+
+    data: weakref.ref[Any]
+    key: Key
+    source: weakref.ref[Any] | None
 
 
 class Lease:
@@ -89,20 +97,22 @@ class Residents:
         self._lock = threading.RLock()
         self._entries: OrderedDict[tuple[str, Key], Resident] = OrderedDict()  # least recently used first
         self._held: dict[Key, int] = {}  # how many leases hold it
-        self._known: dict[int, tuple[weakref.ref[Any], Key]] = {}  # arrays by their identity
+        self._sizes: dict[Key, int] = {}  # bytes of the entries that were made from it
+        self._known: dict[int, _Known] = {}  # arrays by their identity
         self._some_are_gone = False  # keys, since `purge` looked
 
     def use(self, kind: str, data: Bytes, make: Callable[[], tuple[Buffer, Any]]) -> Use:
         """The value for ``data``, made by ``make`` where it is not there; None where there is no room for it, or
-        where the bytes may change. It stays for the block."""
+        where the bytes may change: what an array is asked the first time. It stays for the block."""
         return Use(self, kind, data, make)
 
     def acquire(self, kind: str, data: Bytes, make: Callable[[], tuple[Buffer, Any]]) -> Resident | None:
         """What `use` begins with."""
-        source = source_of(data)
-        if source is None or data.size == 0:
+        _, bytes_of, owner = self._know(data)
+        source = None if owner is None else owner()
+        if source is None or bytes_of[1] == 0:
             return None
-        key = (kind, self._key(data))
+        key = kind, bytes_of
         with self._lock:
             self.purge()
             entry = self._entries.get(key)
@@ -123,26 +133,17 @@ class Residents:
 
     def lease(self, sources: Iterable[Bytes]) -> Lease:
         """Holds what was made of these bytes, or will be."""
-        keys: list[Key] = []
-        each: list[int] = []
-        entries, held = self._entries, self._held
+        keys, held = [self._know(data).key for data in sources], self._held
         with self._lock:
             self.purge()
-            for data in sources:
-                nbytes, key = 0, self._key(data)
-                if key[1]:
-                    keys.append(key)
-                    held[key] = held.get(key, 0) + 1
-                    for kind in _KINDS:
-                        entry = entries.get((kind, key))
-                        if entry is not None:
-                            nbytes += entry.buffer.nbytes
-                each.append(nbytes)
+            for key in keys:
+                held[key] = held.get(key, 0) + 1
+            each = list(map(self._sizes.get, keys, repeat(0)))
         return Lease(self, keys, each)
 
     def evict(self, sources: Iterable[Bytes]) -> int:
         """Frees what was made of these bytes, or of parts of them, and nobody uses; returns how many bytes."""
-        ranges = [self._key(data) for data in sources if data.size]
+        ranges = [self._know(data).key for data in sources if data.size]
         with self._lock:
             chosen = [
                 key
@@ -170,16 +171,18 @@ class Residents:
         """Frees all that nobody uses."""
         self.reclaim(1 << 62)
 
-    def _key(self, data: Bytes) -> Key:
+    def _know(self, data: Bytes) -> _Known:
         """Asking an array for its address takes longer than all that is done with it."""
         known = self._known.get(id(data))
-        if known is not None and known[0]() is data:
-            return known[1]
+        if known is not None and known.data() is data:
+            return known
+        source = source_of(data)
         key = int(data.ctypes.data), int(data.nbytes)
+        known = _Known(weakref.ref(data), key, None if source is None else weakref.ref(source))
         if len(self._known) >= _KNOWN:
             self._known.clear()
-        self._known[id(data)] = weakref.ref(data), key
-        return key
+        self._known[id(data)] = known
+        return known
 
     def _free_ones(self) -> list[tuple[str, Key]]:
         return [key for key, entry in self._entries.items() if entry.users == 0 and key[1] not in self._held]
@@ -206,6 +209,7 @@ class Residents:
             if known is not None:
                 self._drop(key)
             self._entries[key] = entry
+            self._sizes[key[1]] = self._sizes.get(key[1], 0) + entry.buffer.nbytes
             return entry
 
     def purge(self) -> int:
@@ -226,6 +230,10 @@ class Residents:
 
     def _drop(self, key: tuple[str, Key]) -> int:
         entry = self._entries.pop(key)
+        nbytes = entry.buffer.nbytes
+        left = self._sizes.pop(key[1], 0) - nbytes
+        if left:
+            self._sizes[key[1]] = left
         entry.value = None
         entry.buffer.free()
-        return entry.buffer.nbytes
+        return nbytes

@@ -19,28 +19,22 @@ _ROWS: Final = 64  # that are fetched or not yet read at a time; others are down
 
 
 class Row:
-    """Its place serves again when nobody knows this object any more: who launches a copy into it keeps it until that is
-    over."""
+    """For ``nbytes`` of a result. Who launches the copy into it says that they come from ``source`` and are in it when
+    ``there`` has happened, and keeps it until then: its place serves again when nobody knows this object any more."""
 
-    __slots__ = ("_free", "_number", "address", "view")
+    __slots__ = ("_free", "_number", "address", "nbytes", "source", "there", "view")
 
-    def __init__(self, free: list[int], number: int, address: int, view: memoryview) -> None:
-        self._free, self._number, self.address, self.view = free, number, address, view
+    source: int
+    there: Moment
+
+    def __init__(self, free: list[int], number: int, nbytes: int, address: int, view: memoryview) -> None:
+        self._free, self._number, self.nbytes, self.address, self.view = free, number, nbytes, address, view
 
     def __del__(self) -> None:
         self._free.append(self._number)
 
-
-class Fetched:
-    """``nbytes`` of a result that are in ``row`` when ``there`` has happened."""
-
-    __slots__ = ("nbytes", "row", "there")
-
-    def __init__(self, row: Row, nbytes: int, there: Moment) -> None:
-        self.row, self.nbytes, self.there = row, nbytes, there
-
     def read(self, nbytes: int) -> bytes:
-        return bytes(self.row.view[:nbytes])
+        return bytes(self.view[:nbytes])
 
 
 class Rows:
@@ -69,7 +63,7 @@ class Rows:
             number = self._free.pop()
         except IndexError:
             return None
-        return Row(self._free, number, *self._places[number])
+        return Row(self._free, number, nbytes, *self._places[number])
 
     def close(self) -> None:
         """Waits until nothing is on its way to them any more."""

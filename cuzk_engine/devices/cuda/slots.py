@@ -33,6 +33,7 @@ class Place:
         # Sorts and reductions are short, and others wait for them: first everywhere.
         self.streams = Streams(HIGHEST, HIGHEST + 1 + number)
         self.stream: Any = self.streams.front
+        self.handle: int = self.stream.ptr
         self.handles = self.streams.handles(self.stream)
 
 
@@ -47,13 +48,12 @@ class Slot:
         self.last: Any = None  # the end of what was launched
         self.taken = False
 
-    def is_over(self, known: Any = None) -> bool:
-        """``known``: an event that has happened."""
-        return not self.taken and (self.last is None or self.last is known or bool(self.last.done))
+    @property
+    def is_over(self) -> bool:
+        return not self.taken and (self.last is None or bool(self.last.done))
 
     def scratch(self, nbytes: int, owner: Owner) -> CudaBuffer:
-        block = self._memory.scratch(nbytes, Purpose.MSM, owner, self._stream, self._there)
-        self.buffers.append(block)
+        self.buffers.append(block := self._memory.scratch(nbytes, Purpose.MSM, owner, self._stream, self._there))
         return block
 
     def keep(self, buffer: CudaBuffer) -> None:
@@ -61,9 +61,9 @@ class Slot:
         self.buffers.append(buffer)
 
     def give_back(self) -> None:
-        buffers, self.buffers = self.buffers, []
-        for buffer in buffers:
+        for buffer in self.buffers:
             buffer.free()
+        self.buffers.clear()
 
 
 class Slots:
@@ -84,15 +84,16 @@ class Slots:
                 self._waiting += 1
                 self._changed.wait()
                 self._waiting -= 1
-            for one in self._slots:
-                if not one.is_over():
+            slots, places = self._slots, self._places
+            for one in slots:
+                if not one.is_over:
                     break
             else:
                 self._turn = self._place = 0
-                slot = self._slots[0]
-            place = self._places[self._place]
-            self._turn = (self._turn + 1) % len(self._slots)
-            self._place = (self._place + 1) % len(self._places)
+                slot = slots[0]
+            place = places[self._place]
+            self._turn = (self._turn + 1) % len(slots)
+            self._place = (self._place + 1) % len(places)
             slot.taken = True
             if slot.buffers:
                 slot.give_back()  # what comes stands behind what was there
@@ -105,11 +106,11 @@ class Slots:
             if self._waiting:
                 self._changed.notify_all()
 
-    def reap(self, known: Any = None) -> None:
-        """Gives the memory of MSMs that are over back; ``known``: an event that has happened."""
+    def reap(self) -> None:
+        """Gives the memory of MSMs that are over back."""
         with self._lock:
             for slot in self._slots:
-                if slot.buffers and slot.is_over(known):
+                if slot.buffers and slot.is_over:
                     slot.give_back()
 
     def settle(self) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import cupy
 from cupy.cuda import runtime
@@ -18,15 +19,24 @@ from cuzk_engine.devices.cuda.memory import CudaBuffer, LedgerAllocator, Memory,
 from cuzk_engine.devices.cuda.moments import Marks, Moment
 from cuzk_engine.devices.cuda.need import FR_BYTES, evaluation_bytes
 from cuzk_engine.devices.cuda.operations import Operations
-from cuzk_engine.devices.cuda.replay import Frame
+from cuzk_engine.devices.cuda.replay import Frame, new_frame
 from cuzk_engine.devices.cuda.resident import Residents
-from cuzk_engine.devices.cuda.timeline import CudaEvent, Timeline, span_times
+from cuzk_engine.devices.cuda.timeline import CudaEvent, Timeline, span_times, step_times
 from cuzk_engine.devices.cuda.vectors import Matrices
 from cuzk_engine.devices.ledger import Reservation
 from cuzk_engine.events import Kind, Lane, Purpose
 
 _NOBODY = Owner()
 Prepared = tuple[CudaBuffer, Matrices]
+
+
+class Step(NamedTuple):
+    """What ``enqueue`` plays on a stream within a frame; a span of ``kind``."""
+
+    reads: Sequence[CudaBuffer]
+    writes: Sequence[CudaBuffer]
+    kind: Kind
+    enqueue: Callable[[Any, Frame], None]
 
 
 class VectorLauncher:
@@ -44,40 +54,28 @@ class VectorLauncher:
     ) -> None:
         self._memory, self._residents, self._loader, self._timeline = memory, residents, loader, timeline
         self._guard, self._launching, self._stream = guard, launching, stream
+        self._handle: int = stream.ptr
 
-    def play(
-        self,
-        reads: Sequence[CudaBuffer],
-        writes: Sequence[CudaBuffer],
-        kind: Kind,
-        owner: Owner,
-        after: CudaEvent | None,
-        enqueue: Callable[[Any, Frame], None],
-    ) -> CudaEvent:
-        """What ``enqueue`` plays on a stream within a frame; a span of ``kind``."""
+    def play(self, steps: Sequence[Step], owner: Owner, after: CudaEvent | None) -> CudaEvent:
+        """One step after another, at least one, all of them after ``after``."""
         with self._guard, self._launching:
-            return self._play(reads, writes, kind, owner, after, enqueue)
+            return self._play(steps, owner, after)
 
-    def _play(
-        self,
-        reads: Sequence[CudaBuffer],
-        writes: Sequence[CudaBuffer],
-        kind: Kind,
-        owner: Owner,
-        after: CudaEvent | None,
-        enqueue: Callable[[Any, Frame], None],
-    ) -> CudaEvent:
-        stream, moments = self._stream, self._timeline.moments
-        marks, end = moments.marks(1), moments.end()
-        first = () if after is None else (after.event,)
-        frame = Frame(waits(stream.ptr, reads, writes, first), marks.handles[0], end)
+    def _play(self, steps: Sequence[Step], owner: Owner, after: CudaEvent | None) -> CudaEvent:
+        """The buffers are used until the last one's end: the other ends are marks, which serve again."""
+        stream, moments, handle = self._stream, self._timeline.moments, self._handle
+        marks, end = moments.marks(2 * len(steps) - 1), moments.end()
+        begins, ends = marks.handles[::2], (*marks.events[1::2], end)
+        ready = None if after is None else after.event
         try:
-            enqueue(stream, frame)
+            for (reads, writes, _, enqueue), begin, its_end in zip(steps, begins, ends, strict=True):
+                enqueue(stream, new_frame((waits(handle, reads, writes, ready), begin, its_end, None)))
         except BaseException:
             runtime.deviceSynchronize()  # some of it may be under way, and no event ends it
             raise
-        used(stream.ptr, reads, writes, end)
-        self._timeline.add(marks, (end,), span_times(Lane.COMPUTE, kind), owner)
+        for step in steps:
+            used(handle, step.reads, step.writes, end)
+        self._timeline.add(marks, (end,), step_times(*[step.kind for step in steps]), owner)
         return CudaEvent(end, self._timeline, self._guard)
 
     def launch(
@@ -114,12 +112,8 @@ class VectorLauncher:
                 self._launching,
                 self._memory.scratch(nbytes, Purpose.SCRATCH, owner, self._stream) as scratch,
             ):
-                return self._play(
-                    (witness, block), out, Kind.SPMV, owner, after,
-                    lambda stream, frame: operations.evaluate(
-                        operation.curve, matrices, witness, scratch, out, stream, frame
-                    ),
-                )  # fmt: skip
+                enqueue = partial(operations.evaluate, operation.curve, matrices, witness, scratch, out)
+                return self._play((Step((witness, block), out, Kind.SPMV, enqueue),), owner, after)
 
         def prepare(whose: Owner, room: Reservation | None) -> Prepared:
             return self._prepare(operations, operation, witness, owner, whose, room)
@@ -168,8 +162,8 @@ class VectorLauncher:
         allocator = LedgerAllocator(self._memory, Purpose.SCRATCH, owner, stream)
         with self._guard, self._launching, stream, cupy.cuda.using_allocator(allocator.allocate):
             work = _Open(moments.marks(1), moments.end())
-            first = () if after is None else (after.event,)
-            frame = Frame(waits(stream.ptr, reads, writes, first), work.marks.handles[0], work.end)
+            before = waits(stream.ptr, reads, writes, None if after is None else after.event)
+            frame = Frame(before, work.marks.handles[0], work.end, None)
             frame.open(stream)
             try:
                 yield work

@@ -108,7 +108,9 @@ class CpuOperations:
         curve, group = operation.curve, operation.group
         assert msm_form(curve, group, points.count, budget).n == points.count
         nbytes = msm_arena_bytes(curve, group, points.count, budget, picked=points.pick)
-        return SimpleNamespace(nbytes=nbytes, phases=("sort", "accumulate"), operation=operation)
+        size = curve.g2_bytes if group == 2 else curve.g1_bytes
+        phases = "sort", "accumulate"
+        return SimpleNamespace(nbytes=nbytes, result_bytes=size, phases=phases, operation=operation)
 
     def no_points(self, operation: Any, result: Any, stream: Any, frame: Any) -> None:
         self._framed(stream, frame, self._sum(operation, None, None, result), (), (result,))

@@ -7,6 +7,7 @@ tested on a GPU, in tests/gpu.
 from __future__ import annotations
 
 import importlib
+import itertools
 import sys
 import threading
 from typing import Any
@@ -55,6 +56,22 @@ def test_proofs(bench: Bench, item: Any, prestage: Prestage, evaluate: Evaluatio
     device.close()
     assert device.memory().used == 0
     assert not bench.runtime.blocks
+
+
+@pytest.mark.parametrize("evaluate", [Evaluation.DEVICE, Evaluation.HOST])
+def test_each_transform_is_a_span(bench: Bench, evaluate: Evaluation) -> None:
+    """Enqueued at once or one by one, they follow each other on the same stream."""
+    runner = Runner(bench.open(), KeyCache())
+    for _ in range(2):
+        del bench.events[:]
+        prove(runner, case("bn128", "merkle10"), PipelineSettings(evaluate=evaluate))
+    kinds = Kind.SPMV, Kind.NTT_COSET, Kind.POINTWISE
+    spans = [e for e in bench.events if isinstance(e, Span) and e.lane == Lane.COMPUTE and e.kind in kinds]
+    first = [Kind.SPMV] if evaluate is Evaluation.DEVICE else []
+    assert [span.kind for span in spans] == [*first, *(3 * [Kind.NTT_COSET]), Kind.POINTWISE]
+    assert all(one.end_ns <= other.start_ns for one, other in itertools.pairwise(spans))
+    assert {(span.job, span.worker, span.bytes, span.pinned) for span in spans} == {("job", 0, 0, None)}
+    runner.release_caches()
 
 
 def test_what_is_allocated_is_what_the_ledger_says(bench: Bench) -> None:

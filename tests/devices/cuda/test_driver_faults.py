@@ -4,6 +4,7 @@ nothing later fails for it. The fake checks every access, free and copy against 
 from __future__ import annotations
 
 import gc
+import importlib
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -153,9 +154,17 @@ def test_vectors_that_are_half_done(bench: Bench, played: bool) -> None:
         raise fake_cupy.CUDARuntimeError(1, "cudaErrorInvalidValue: words")
 
     launcher, stream = device._vectors, device._compute
-    launch = launcher.play if played else launcher.launch
+    module = importlib.import_module("cuzk_engine.devices.cuda.vector_launcher")
+    steps = [module.Step([], [vector], Kind.POINTWISE, work) for work in (lambda *_: None, begin)]
+
+    def launch() -> None:
+        if played:
+            launcher.play(steps, ME, None)
+        else:
+            launcher.launch([], [vector], Kind.POINTWISE, ME, None, lambda: begin(stream, None))
+
     with pytest.raises(DeviceFaultError):
-        launch([], [vector], Kind.POINTWISE, ME, None, begin if played else lambda: begin(stream, None))
+        launch()
     vector.free()
     assert device.memory().by_purpose == {"context": device.context_bytes}
 
