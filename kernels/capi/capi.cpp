@@ -4,35 +4,18 @@
 #include <string.h>
 
 #include "../groth16/entries.hpp"
+#include "arguments.hpp"
 #include "path_table.hpp"
 
-using cuzk::is_call;
-using cuzk::paths;
-using cuzk::Run;
+using namespace cuzk;
 
 namespace {
 
-constexpr uint64_t max_elements = uint64_t{1} << 40;  // far above any memory, far below an overflow of a byte count
-constexpr uint32_t two_adicity[2] = {28, 32};
-
-bool is_curve(int curve) { return curve == CUZK_BN254 || curve == CUZK_BLS12_381; }
-bool is_group(int group) { return group == CUZK_G1 || group == CUZK_G2; }
 bool is_field(int field) { return field >= CUZK_FR && field <= CUZK_FQ2; }
-bool is_size(uint64_t n) { return n <= max_elements; }
 bool is_domain(int curve, uint32_t log_n) { return log_n <= two_adicity[curve]; }
-// n elements at p.
-bool is_array(const void *p, uint64_t n) { return is_size(n) && (p || n == 0); }
-constexpr unsigned char one[32] = {1};  // an element of Fr, plain
-constexpr size_t coordinate_bytes[2] = {32, 48};
 size_t point_bytes(int curve, int group) { return 2 * coordinate_bytes[curve] * static_cast<size_t>(group); }
-bool is_vector(const void *p) { return p && reinterpret_cast<uintptr_t>(p) % 8 == 0; }
 
 }  // namespace
-
-#define CUZK_REQUIRE(condition) \
-  do { \
-    if (!(condition)) return CUZK_E_ARGUMENT; \
-  } while (0)
 
 extern "C" {
 

@@ -1,35 +1,24 @@
 // The C interface's functions for keys in the zcash encoding and for constraint systems in compressed rows.
 #include "../cuzk.h"
 
+#include "arguments.hpp"
 #include "path_table.hpp"
 
-using cuzk::paths;
-using cuzk::is_call;
-using cuzk::Run;
+using namespace cuzk;
 
 namespace {
 
-constexpr uint64_t max_elements = uint64_t{1} << 40;
-constexpr uint32_t two_adicity[2] = {28, 32};
-
-bool is_curve(int curve) { return curve == CUZK_BN254 || curve == CUZK_BLS12_381; }
-bool is_vector(const void *p) { return p && reinterpret_cast<uintptr_t>(p) % 8 == 0; }
 bool is_csr(const cuzk_csr &m) {
   return m.rows && m.terms <= UINT32_MAX && (m.terms == 0 || (m.columns && m.values));
 }
 
 }  // namespace
 
-#define CUZK_REQUIRE(condition) \
-  do { \
-    if (!(condition)) return CUZK_E_ARGUMENT; \
-  } while (0)
-
 extern "C" {
 
 int cuzk_points_decode(int curve, int group, const void *encoded, uint64_t n, const void *present, uint64_t n_out,
                        void *out, int check_subgroup, uint64_t *first_bad, int *fault, cuzk_call *call) {
-  CUZK_REQUIRE(curve == CUZK_BLS12_381 && (group == CUZK_G1 || group == CUZK_G2) && is_call(call));
+  CUZK_REQUIRE(curve == CUZK_BLS12_381 && is_group(group) && is_call(call));
   CUZK_REQUIRE(n <= max_elements && n_out <= max_elements && (encoded || n == 0) && first_bad && fault);
   Run run(call);
   return paths().points_decode(group, encoded, n, present, n_out, out, check_subgroup, first_bad, fault, run);
@@ -37,13 +26,13 @@ int cuzk_points_decode(int curve, int group, const void *encoded, uint64_t n, co
 
 // 0 when an argument is out of range.
 uint64_t cuzk_subgroup_check_scratch_bytes(int curve, int group, uint64_t n, uint32_t threads) {
-  if (!is_curve(curve) || (group != CUZK_G1 && group != CUZK_G2) || n > max_elements) return 0;
+  if (!is_curve(curve) || !is_group(group) || n > max_elements) return 0;
   return paths().subgroup_check_scratch_bytes(curve, group, n, Run::resolve(threads));
 }
 
 int cuzk_subgroup_check(int curve, int group, const void *points, uint64_t n, const uint8_t seed[32], int *all,
                         void *scratch, uint64_t scratch_bytes, cuzk_call *call) {
-  CUZK_REQUIRE(is_curve(curve) && (group == CUZK_G1 || group == CUZK_G2) && n <= max_elements && (points || n == 0));
+  CUZK_REQUIRE(is_curve(curve) && is_group(group) && n <= max_elements && (points || n == 0));
   CUZK_REQUIRE(seed && all && is_call(call));
   Run run(call);
   if (!is_vector(scratch) || scratch_bytes < paths().subgroup_check_scratch_bytes(curve, group, n, run.threads()))

@@ -1,20 +1,15 @@
 // The proof section of cuzk.h: arguments are checked here; the steps are put together from the path's functions.
 #include <string.h>
 
+#include "../capi/arguments.hpp"
 #include "../capi/path_table.hpp"
+
+using namespace cuzk;
 
 namespace {
 
-using cuzk::paths;
-using cuzk::Run;
-
 constexpr uint32_t all_steps = CUZK_PROOF_BLIND | CUZK_PROOF_BEGIN | CUZK_PROOF_FINISH;
-constexpr uint64_t max_signals = uint64_t{1} << 40;  // far above any memory, far below an overflow of a byte count
-constexpr unsigned char one[32] = {1};               // an element of Fr, plain
-constexpr size_t coordinate_bytes[2] = {32, 48};
 constexpr size_t max_g1 = 2 * 48, max_g2 = 4 * 48;
-
-bool is_curve(int curve) { return curve == CUZK_BN254 || curve == CUZK_BLS12_381; }
 
 // Offsets from the start of a proof, or of something else in bytes.
 const unsigned char *at(const void *p, size_t offset) { return static_cast<const unsigned char *>(p) + offset; }
@@ -98,11 +93,6 @@ int equation(Points &points, const void *key, const void *x, const void *proof, 
 
 }  // namespace
 
-#define CUZK_REQUIRE(condition) \
-  do { \
-    if (!(condition)) return CUZK_E_ARGUMENT; \
-  } while (0)
-
 extern "C" {
 
 int cuzk_proof_assemble(int curve, uint32_t steps, const void *key, const void *blinding, const void *sum_a,
@@ -122,7 +112,7 @@ int cuzk_proof_assemble(int curve, uint32_t steps, const void *key, const void *
 
 int cuzk_proof_input(int curve, const void *ic, const void *signals, uint64_t n, void *x, void *scratch,
                      uint64_t scratch_bytes, cuzk_call *call) {
-  CUZK_REQUIRE(is_curve(curve) && ic && x && n <= max_signals);
+  CUZK_REQUIRE(is_curve(curve) && ic && x && n <= max_elements);
   Points points(curve);
   unsigned char sum[max_g1];
   const int status = cuzk_msm(curve, CUZK_G1, at(ic, points.g1), signals, n, sum, scratch, scratch_bytes, call);

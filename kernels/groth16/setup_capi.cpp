@@ -1,32 +1,23 @@
 // The key generation section of cuzk.h: arguments are checked here, the work is the path's.
+#include "../capi/arguments.hpp"
 #include "../capi/path_table.hpp"
+
+using namespace cuzk;
 
 namespace {
 
-using cuzk::paths;
-using cuzk::is_call;
-using cuzk::Run;
-
-constexpr uint64_t max_elements = uint64_t{1} << 40;  // far above any memory, far below an overflow of a byte count
 constexpr uint32_t min_window = 2, max_window = 16;
 
-bool is_curve(int curve) { return curve == CUZK_BN254 || curve == CUZK_BLS12_381; }
 bool is_base(int curve, int group, uint32_t window) {
-  return is_curve(curve) && (group == CUZK_G1 || group == CUZK_G2) && window >= min_window && window <= max_window;
+  return is_curve(curve) && is_group(group) && window >= min_window && window <= max_window;
 }
-bool is_array(const void *p, uint64_t n) { return n <= max_elements && (p || n == 0); }
-bool is_vector(const void *p, uint64_t n) { return is_array(p, n) && reinterpret_cast<uintptr_t>(p) % 8 == 0; }
+bool is_vector(const void *p, uint64_t n) { return is_array(p, n) && is_aligned(p); }
 bool is_scratch(const void *p) { return p && reinterpret_cast<uintptr_t>(p) % 64 == 0; }
 bool is_system(int curve, const void *section, uint64_t bytes, uint64_t constraints) {
   return is_curve(curve) && is_array(section, bytes) && constraints <= UINT32_MAX;
 }
 
 }  // namespace
-
-#define CUZK_REQUIRE(condition) \
-  do { \
-    if (!(condition)) return CUZK_E_ARGUMENT; \
-  } while (0)
 
 extern "C" {
 
