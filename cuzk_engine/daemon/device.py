@@ -109,7 +109,8 @@ class EventBuffer:
             self._channel.write(self._frame(time.monotonic()) + message)
 
     def _frame(self, now: float) -> bytes:
-        """The encoded message of what there is; empty where there is nothing. Too much for one message is dropped."""
+        """The encoded message of what there is; empty where there is nothing. What is too much for one message, or no
+        columns hold, is dropped: a partition's end is told whatever came before it, and the process lives."""
         taken = self._events[:]
         del self._events[: len(taken)]  # others add meanwhile
         if not (taken or self._dropped):
@@ -119,7 +120,7 @@ class EventBuffer:
         batch.dropped, self._dropped = self._dropped, 0
         try:
             return encode({"type": "events"}, encode_events(batch).SerializeToString())
-        except ValueError:
+        except Exception:
             self._dropped = batch.dropped + len(taken)
             return b""
 

@@ -204,6 +204,19 @@ def test_too_much_for_one_message_is_dropped(monkeypatch: pytest.MonkeyPatch, ch
     assert pb.TelemetryBatch.FromString(channel.blobs[-1]).dropped == 1
 
 
+@pytest.mark.parametrize("event", [Span(0, 1, "cpu", "l", "k", "j", 1 << 31), Allocation(0, "cpu", 1 << 63, "abc")])
+def test_an_event_that_no_column_holds(channel: Any, event: Any) -> None:
+    """Is dropped with those beside it, and counted; the partition's end is told, and what comes later."""
+    events = EventBuffer(channel)
+    events.add(event)
+    events.end(encode({"type": "done"}))
+    assert [message["type"] for message in channel.messages] == ["done"]
+    events.add(LogLine(0, 0, "INFO", "said"))
+    events.flush()
+    batch = pb.TelemetryBatch.FromString(channel.blobs[-1])
+    assert (batch.dropped, len(batch.logs)) == (1, 1)
+
+
 def test_rows_that_are_made_quickly() -> None:
     span = Span(1, 2, "cuda:0", "d2h", "download.result", "j", 3, 4, 5, True)
     assert (new_span(tuple(span)), type(new_span(tuple(span)))) == (span, Span)
