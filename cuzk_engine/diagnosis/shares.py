@@ -27,6 +27,9 @@ PHASES: Final[dict[str, tuple[Kind, ...]]] = {
 }
 """What a partition's time is divided into besides its kernels: name → kinds of spans, in the order of the work."""
 
+_BEFORE_A_HOLD: Final = (Kind.LOAD_KEY, Kind.READ_WITNESS, Kind.LOCK_WAIT)
+"""What a try of a partition begins with; behind a hold it is another try."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shares:
@@ -85,8 +88,8 @@ def copying_mask(spans: SpanTable) -> Mask:
 def holds(spans: SpanTable) -> SpanTable:
     """The times for which workers held the device's lock, with their owners.
 
-    The span of a hold is known when it has ended; one that still lasts is seen from the wait that came before it, up to
-    the partition's last span."""
+    The span of a hold is known when it has ended; one that still lasts, or ended with its process, is seen from the wait
+    that came before it, up to the last span of the same try of the partition."""
     held = spans.where(spans.of_kind(Kind.LOCK_HELD))
     waits = spans.where(spans.of_kind(Kind.LOCK_WAIT))
     known = set(zip(held.job.tolist(), held.partition.tolist(), held.start.tolist(), strict=True))
@@ -96,10 +99,13 @@ def holds(spans: SpanTable) -> SpanTable:
     if not any(open_):
         return held
     lasting = waits.where(np.array(open_))
-    ends = []
+    ends, beginnings = [], spans.of_kind(*_BEFORE_A_HOLD)
     for job, partition, taken in zip(lasting.job, lasting.partition, lasting.end, strict=True):
-        own = spans.end[(spans.job == job) & (spans.partition == partition)]
-        ends.append(max(taken, own.max()))
+        own = (spans.job == job) & (spans.partition == partition)
+        again = spans.start[own & beginnings & (spans.start > taken)]
+        if len(again):
+            own &= spans.start < again.min()
+        ends.append(max(taken, spans.end[own].max()))
     lasting = replace(lasting, start=lasting.end, end=np.array(ends, np.int64))
     return joined([held, lasting], spans.names)
 

@@ -14,6 +14,15 @@ def test_the_lock_beside_the_kernels() -> None:
     assert found.by_kind == {"ntt": 35 * MS}
 
 
+def test_a_hold_that_ended_with_its_process_lasts_as_long_as_that_try() -> None:
+    """The process died after 30 ms; the partition was tried again from 70 ms on, by another worker."""
+    story = Story().did(Kind.LOCK_WAIT, 10, 10).kernel(12, 30)
+    story.did(Kind.LOAD_KEY, 70, 71, worker=1).did(Kind.READ_WITNESS, 71, 75, worker=1)
+    story.did(Kind.LOCK_WAIT, 76, 76, worker=1).kernel(77, 90, worker=1).did(Kind.LOCK_HELD, 76, 91, worker=1)
+    found = shares(story.table, 0, 100 * MS)
+    assert (found.held, found.held_idle) == (35 * MS, 4 * MS)
+
+
 def test_a_window_cuts_spans() -> None:
     story = Story().kernel(0, 40).did(Kind.LOCK_HELD, 0, 100)
     found = shares(story.table, 30 * MS, 50 * MS)
