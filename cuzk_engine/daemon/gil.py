@@ -9,26 +9,38 @@ from __future__ import annotations
 
 import random
 import threading
-from dataclasses import dataclass
+from collections import deque
 from typing import Final
 
 from cuzk_engine.native import library
 
 _PERIOD_US: Final = (8_000, 32_000)  # at random, so that no regular work is always or never met; a look holds it, too
+RECENT: Final = 250  # looks
 
 
-@dataclass(slots=True)
 class GilCounts:
-    """Looks at the lock, and those at which it was held. ``ratio`` is of the last report."""
+    """Looks at the lock, and those at which it was held. ``ratio`` is of the last reports that have ``RECENT`` looks
+    together: five seconds with work."""
 
-    samples: int = 0
-    held: int = 0
-    ratio: float = 0.0
+    def __init__(self) -> None:
+        self.samples = self.held = 0
+        self._recent: deque[tuple[int, int]] = deque()
+        self._samples = self._held = 0  # of the recent ones
 
     def add(self, samples: int, held: int) -> None:
         self.samples += samples
         self.held += held
-        self.ratio = held / samples if samples else 0.0
+        self._recent.append((samples, held))
+        self._samples += samples
+        self._held += held
+        while self._samples - self._recent[0][0] >= RECENT:
+            old, old_held = self._recent.popleft()
+            self._samples -= old
+            self._held -= old_held
+
+    @property
+    def ratio(self) -> float:
+        return self._held / self._samples if self._samples else 0.0
 
 
 class GilWatch:

@@ -80,7 +80,7 @@ class Metrics:
         )
         ratio = GaugeMetricFamily(
             "cuzk_device_gil_wait_ratio",
-            "Share of the looks of the last five busy seconds at which the interpreter lock was held.",
+            "Share of the looks of the last five busy seconds, at least, at which the interpreter lock was held.",
             labels=["device"],
         )
         up = GaugeMetricFamily("cuzk_device_up", "Whether a device is ready.", labels=["device"])

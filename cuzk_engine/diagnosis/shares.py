@@ -88,8 +88,8 @@ def copying_mask(spans: SpanTable) -> Mask:
 def holds(spans: SpanTable) -> SpanTable:
     """The times for which workers held the device's lock, with their owners.
 
-    The span of a hold is known when it has ended; one that still lasts, or ended with its process, is seen from the wait
-    that came before it, up to the last span of the same try of the partition."""
+    The span of a hold is known when it has ended; one that still lasts, or ended with its process, is seen from the
+    wait that came before it, up to the last span of the same try of the partition."""
     held = spans.where(spans.of_kind(Kind.LOCK_HELD))
     waits = spans.where(spans.of_kind(Kind.LOCK_WAIT))
     known = set(zip(held.job.tolist(), held.partition.tolist(), held.start.tolist(), strict=True))

@@ -6,9 +6,7 @@ import ctypes
 import threading
 import time
 
-import pytest
-
-from cuzk_engine.daemon.gil import GilCounts, GilWatch
+from cuzk_engine.daemon.gil import RECENT, GilCounts, GilWatch
 from cuzk_engine.native import library
 
 HOLDING = ctypes.PyDLL(None)  # its calls keep the lock
@@ -62,9 +60,18 @@ def test_nothing_is_looked_at_while_paused() -> None:
     assert watch.take()[0] <= 1
 
 
-@pytest.mark.parametrize(("samples", "held", "ratio"), [(0, 0, 0.0), (10, 1, 0.1)])
-def test_counts(samples: int, held: int, ratio: float) -> None:
+def test_counts() -> None:
     counts = GilCounts()
-    counts.add(5, 5)
-    counts.add(samples, held)
-    assert (counts.samples, counts.held, counts.ratio) == (samples + 5, held + 5, ratio)
+    assert (counts.samples, counts.held, counts.ratio) == (0, 0, 0.0)
+    counts.add(10, 5)
+    counts.add(90, 0)
+    assert (counts.samples, counts.held, counts.ratio) == (100, 5, 0.05)
+
+
+def test_the_ratio_is_of_the_last_looks_with_work_however_few_a_report_has() -> None:
+    counts = GilCounts()
+    counts.add(RECENT, RECENT)
+    counts.add(RECENT - 1, 0)
+    assert counts.ratio == RECENT / (2 * RECENT - 1)  # the last report alone has too few
+    counts.add(1, 1)
+    assert (counts.samples, counts.held, counts.ratio) == (2 * RECENT, RECENT + 1, 1 / RECENT)
