@@ -47,9 +47,13 @@ def run(args: argparse.Namespace) -> int:
     if out.exists() and not out.is_file():
         return 0  # a pipe or a device: what is said must not get between
     if args.json:
-        say_json({"path": str(out), "events": trace.events, "bytes": trace.nbytes, "damage": damage})
+        document = {"path": str(out), "events": trace.events, "bytes": trace.nbytes}
+        say_json(document | {"left_out": trace.left_out, "damage": damage})
         return 0
     say(f"{out}: {trace.events:,} events, {format_size(trace.nbytes)}; open it at https://ui.perfetto.dev")
+    if trace.left_out:
+        events = "event" if trace.left_out == 1 else "events"
+        say(f"left out: {trace.left_out:,} {events} that ended before the recording began")
     if damage:
         say(f"incomplete: {damage}")
     return 0
@@ -61,13 +65,15 @@ class _Trace:
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
         self.events = 0
+        self.left_out = 0
         self.nbytes = 0
 
     def __call__(self, sink: Sink) -> None:
         from cuzk_engine.recording.perfetto import export
 
         text = _Text(sink)
-        self.events = export(self._recording, text)
+        written = export(self._recording, text)
+        self.events, self.left_out = written.events, written.left_out
         text.flush()
         self.nbytes = text.nbytes
 

@@ -1,19 +1,21 @@
 """A recording in the trace event format, which ui.perfetto.dev and chrome://tracing open.
 
 Devices are processes, lanes are threads; memory by purpose, transfers and readings are counters; marks, incidents and
-gaps are there too. Times are microseconds from the recording's start.
+gaps are there too. Times are microseconds from the recording's start. What ended before it is left out, or a viewer
+would begin there: an engine tells every reader the incidents that it keeps, however old.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from cuzk_engine.client.recording import Recording
 from cuzk_engine.client.types import TelemetryUpdate
 from cuzk_engine.diagnosis.words import kind_words
-from cuzk_engine.events import HOST_LANE_PREFIX, Allocation, Kind, Lane, Sample, Span, host_lane
+from cuzk_engine.events import HOST_LANE_PREFIX, Allocation, Gap, Kind, Lane, Sample, Span, host_lane
 
 Event = dict[str, Any]
 _LANES: Final = {
@@ -40,23 +42,33 @@ class Text(Protocol):
     def write(self, text: str, /) -> object: ...
 
 
-def export(recording: Recording, out: Text) -> int:
-    """Writes the trace; returns how many events it has. The file is written piece by piece."""
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """``events``: of the trace; ``left_out``: of the recording, those that ended before its start."""
+
+    events: int
+    left_out: int
+
+
+def export(recording: Recording, out: Text) -> Exported:
+    """Writes the trace, piece by piece."""
+    trace = _Trace(recording)
     count = 0
     out.write('{"displayTimeUnit":"ms","otherData":')
     identity = recording.info.identity
     json.dump({"engine": f"cuzk {identity.version}", "build": identity.build}, out, ensure_ascii=False)
     out.write(',"traceEvents":[')
-    for event in _Trace(recording).events():
+    for event in trace.events():
         out.write(",\n" if count else "\n")
         json.dump(event, out, ensure_ascii=False, separators=(",", ":"))
         count += 1
     out.write("\n]}\n")
-    return count
+    return Exported(count, trace.left_out)
 
 
 class _Trace:
     def __init__(self, recording: Recording) -> None:
+        self.left_out = 0
         self._recording = recording
         self._start = recording.info.start_ns
         self._processes: dict[str, int] = {}
@@ -76,20 +88,29 @@ class _Trace:
             for device, purpose in self._used:
                 yield from self._memory(update.time_ns, device, purpose)
         for span in update.events.spans:
-            yield from self._span(span)
+            if self._reaches(span.end_ns):
+                yield from self._span(span)
         for allocation in update.events.allocations:
             yield from self._allocation(allocation)
         for sample in update.events.samples:
-            yield from self._sample(sample)
+            if self._reaches(sample.time_ns):
+                yield from self._sample(sample)
         for gap in update.events.gaps:
-            yield from self._slice(
-                gap.device, _GAPS, "idle", gap.cause, gap.start_ns, gap.end_ns, {"evidence": gap.evidence}
-            )
+            if self._reaches(gap.end_ns):
+                yield from self._gap(gap)
         for mark in update.events.marks:
-            yield self._instant(mark.time_ns, f"{mark.kind}: {mark.text}", mark.device, {})
+            if self._reaches(mark.time_ns):
+                yield self._instant(mark.time_ns, f"{mark.kind}: {mark.text}", mark.device, {})
         for incident in update.events.incidents:
-            details = {"message": incident.message, "job": incident.job}
-            yield self._instant(incident.time_ns, f"incident: {incident.kind}", incident.device, details)
+            if self._reaches(incident.time_ns):
+                details = {"message": incident.message, "job": incident.job}
+                yield self._instant(incident.time_ns, f"incident: {incident.kind}", incident.device, details)
+
+    def _reaches(self, end_ns: int) -> bool:
+        """Whether what ended then reaches into the recording; counts what does not."""
+        reaches = end_ns >= self._start
+        self.left_out += not reaches
+        return reaches
 
     def _span(self, span: Span) -> Iterator[Event]:
         lane = host_lane(span.worker) if span.kind == Kind.LOCK_WAIT and span.worker >= 0 else span.lane
@@ -108,6 +129,10 @@ class _Trace:
         if lane.startswith(HOST_LANE_PREFIX) and worker.isascii() and worker.isdecimal() and len(worker) < 3:
             return _FIRST_WORKER + int(worker), f"worker {worker}"
         return self._others.setdefault((pid, lane), _LAST_FIXED + len(self._others)), lane
+
+    def _gap(self, gap: Gap) -> Iterator[Event]:
+        details = {"evidence": gap.evidence}
+        yield from self._slice(gap.device, _GAPS, "idle", gap.cause, gap.start_ns, gap.end_ns, details)
 
     def _slice(
         self, device: str, tid: int, lane: str, kind: str, start: int, end: int, details: dict[str, Any]
@@ -135,6 +160,8 @@ class _Trace:
         yield from self._memory(row.time_ns, row.device, row.purpose)
 
     def _memory(self, time_ns: int, device: str, purpose: str) -> Iterator[Event]:
+        """What was allotted earlier is in use at the start."""
+        time_ns = max(time_ns, self._start)
         yield from self._counter(time_ns, device, f"memory: {purpose}", "bytes", self._used[device, purpose])
 
     def _sample(self, sample: Sample) -> Iterator[Event]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from html import escape
 from typing import Final
 
 from PySide6.QtCore import Qt, Signal
@@ -27,6 +28,8 @@ from cuzk_gui.theme import Theme
 from cuzk_gui.widgets.controls import ElidedLabel, ShareBar, label, rule
 
 _UNIT: Final = re.compile(r"(\d) ([a-zµ]{1,3})\b")  # a number and its unit stay on one line
+_BESIDE: Final = 22  # pixels of a row of facts that are neither caption nor value
+_LEAST: Final = 60
 _PHASE_COLOURS = {
     "load_key": "srs",
     "read_witness": "witness",
@@ -105,8 +108,9 @@ class JobDetail(QFrame):
         self._progress.setAccessibleName(f"{share * 100:.0f} % of the job done")
         self._error.setText(words.plain(job.error, 2000))
         self._error.setVisible(bool(job.error))
-        self._facts.setText(self._facts_text(job, now))
-        self._facts.setToolTip(f"job {words.plain(job.id, 80)}")
+        self._facts.setText(self._facts_html(_facts(job, now)))
+        circuit = words.plain(job.circuit_name or job.circuit_id, 80)
+        self._facts.setToolTip(f"job {words.plain(job.id, 80)}" + (f"\ncircuit {circuit}" if circuit else ""))
         self._show_phases(job)
         self._charts.setVisible(job.started_unix_ns > 0 and charted)
         self._save.setVisible(job.state == JobState.COMPLETED and not self._recorded)
@@ -131,23 +135,18 @@ class JobDetail(QFrame):
             return f"{model.progress_text(job, now)} · {took}"
         return model.progress_text(job, now, place)
 
-    def _facts_text(self, job: JobInfo, now: int) -> str:
-        facts = [
-            ("circuit", words.plain(job.circuit_name or job.circuit_id, 60)),
-            ("curve", words.curve(job.curve)),
-            ("device", words.plain(job.device, 30)),
-            ("priority", str(getattr(job.priority, "value", job.priority))),
-            ("submitted", words.clock(job.submitted_unix_ns) if job.submitted_unix_ns else ""),
-            ("partitions", f"{job.partitions_done} of {job.partitions} done" if job.partitions > 1 else ""),
-            ("retried", model.retried(job)),
-            ("last activity", _ago(job, now)),
-            ("job", short_ids(words.plain(job.id, 80))),
-        ]
-        c = self._theme.colours
+    def _facts_html(self, facts: list[tuple[str, str]]) -> str:
+        """Captions stay on one line, values wrap. A word that is too long for a line is cut: it would widen all."""
+        metrics, faint = self._facts.fontMetrics(), self._theme.colours.faint
+        captions = max(metrics.horizontalAdvance(name) for name, _ in facts)
+        room = max(self._facts.width() - captions - _BESIDE, _LEAST)
+
+        def fitting(value: str) -> str:
+            return " ".join(metrics.elidedText(word, Qt.TextElideMode.ElideMiddle, room) for word in value.split(" "))
+
         rows = "".join(
-            f'<tr><td style="padding-right:14px; color:{c.faint}">{name}</td><td>{value}</td></tr>'
-            for name, value in ((n, _html(v)) for n, v in facts)
-            if value
+            f'<tr><td style="padding-right:14px; color:{faint}">{name}</td><td>{escape(fitting(value))}</td></tr>'
+            for name, value in ((name.replace(" ", "\u00a0"), value) for name, value in facts)
         )
         return f"<table cellspacing=2>{rows}</table>"
 
@@ -190,6 +189,7 @@ class JobDetail(QFrame):
         self._facts = QLabel()
         self._facts.setTextFormat(Qt.TextFormat.RichText)
         self._facts.setStyleSheet("font-size: 12px")
+        self._facts.setWordWrap(True)
         self._facts.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self._facts.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self._phases_title = label("Phases", "title")
@@ -267,10 +267,20 @@ class JobDetail(QFrame):
         return page
 
 
-def _html(text: str) -> str:
-    from html import escape
-
-    return escape(text)
+def _facts(job: JobInfo, now: int) -> list[tuple[str, str]]:
+    """Captions and values, those that there are."""
+    facts = [
+        ("circuit", words.plain(job.circuit_name or job.circuit_id, 60)),
+        ("curve", words.curve(job.curve)),
+        ("device", words.plain(job.device, 30)),
+        ("priority", str(getattr(job.priority, "value", job.priority))),
+        ("submitted", words.clock(job.submitted_unix_ns) if job.submitted_unix_ns else ""),
+        ("partitions", f"{job.partitions_done} of {job.partitions} done" if job.partitions > 1 else ""),
+        ("retried", model.retried(job)),
+        ("last activity", _ago(job, now)),
+        ("job", short_ids(words.plain(job.id, 80))),
+    ]
+    return [(name, value) for name, value in facts if value]
 
 
 def _ago(job: JobInfo, now: int) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
+from PySide6.QtGui import QTextDocument
 from PySide6.QtWidgets import QScrollArea
 from pytestqt.qtbot import QtBot
 
@@ -322,6 +323,33 @@ def test_names_of_settings_and_phases_are_whole_in_the_narrowest_columns_beside_
     for row in window.devices.rows.values():
         title = row._title
         assert title.width() >= title.fontMetrics().horizontalAdvance(title.text()), row.key
+
+
+@pytest.mark.parametrize("circuit", ["merkle10", "membership_in_a_tree_of_depth_30", "W" * 200])
+def test_facts_of_a_job_are_whole_in_the_narrowest_column(open_window: OpenWindow, qtbot: QtBot, circuit: str) -> None:
+    engine = FakeEngine(ProcessState.READY)
+    window = open_window(engine)
+    qtbot.waitUntil(lambda: window.controller.engine.appearance.prove, timeout=WAIT_MS)
+    quiet = time.time_ns() - 8_040_000_000_000
+    changes = {"circuit_name": circuit, "partitions": 10, "attempts": 13, "last_activity_unix_ns": quiet}
+    engine.set_job(fakes.job("long", **changes))
+    qtbot.waitUntil(lambda: window.detail.job_id == "long", timeout=WAIT_MS)
+    window.live.columns.setSizes([10, 5000, 10])
+    qtbot.waitUntil(lambda: window.live.side.width() == window.live.side.minimumWidth(), timeout=WAIT_MS)
+    facts = window.detail._facts
+
+    def whole() -> bool:
+        document = QTextDocument()
+        document.setDocumentMargin(0)
+        document.setDefaultFont(facts.font())
+        document.setHtml(facts.text())
+        document.setTextWidth(facts.width() if facts.wordWrap() else -1)
+        needed = document.size()
+        return needed.width() <= facts.width() and needed.height() <= facts.height()
+
+    qtbot.waitUntil(whole, timeout=WAIT_MS)
+    assert "partitions, each at most 12 times" in facts.text()
+    assert f"circuit {circuit[:70]}" in facts.toolTip()
 
 
 def test_nothing_is_cut_off_in_the_smallest_window(open_window: OpenWindow, qtbot: QtBot) -> None:

@@ -18,7 +18,7 @@ from cuzk_engine.recording import report
 from cuzk_engine.recording.writer import RecordingWriter
 from cuzk_engine.telemetry.columns import encode_events
 from tests.cli.conftest import ROOT, Cuzk, command, cuzk  # noqa: F401 - a fixture
-from tests.recording.streams import MS, WALL
+from tests.recording.streams import MS, WALL, S, stream
 from tests.support.daemons import wait_for
 
 SETTINGS = {
@@ -317,6 +317,38 @@ def test_export(cuzk: Cuzk, recorded: Path, tmp_path: Path) -> None:  # noqa: F8
     instants = {e["name"] for e in events if e["ph"] == "i"}
     assert instants == {"setting: pre-staging → off", "incident: out-of-memory", "recording: recording began"}
     assert json.loads(cuzk("export", recorded, "--perfetto", out, "--json").out)["events"] == len(events)
+
+
+def test_a_trace_leaves_out_what_ended_before_the_recording(cuzk: Cuzk, tmp_path: Path) -> None:  # noqa: F811
+    start, path, out = 500 * S, tmp_path / "r.cuzkrec", tmp_path / "trace.json"
+    events = EventBatch.empty()
+    for at in (27 * S, start - 1, start, start + 40 * MS):
+        events.incidents.append(Incident(at, "cpu", "out-of-memory", "job", f"at {at}"))
+        events.marks.append(Mark(at, "setting", "pre-staging → off"))
+        events.samples.append(Sample(at, "cpu", utilisation=0.5))
+    for begin, end in ((-9 * S, -S), (-S, S)):
+        events.gaps.append(Gap(start + begin, start + end, "cpu", Cause.QUEUE_EMPTY, "a gap"))
+    events.allocations.append(Allocation(27 * S, "cpu", 64, "abc", 0, "job"))
+    told = encode_events(events)
+    told.time_ns, told.wall_ns = start, WALL + start
+    with RecordingWriter(path) as writer:
+        first, *later = stream(0.05, start=start)
+        for sent in (first, told, *later):
+            writer.add(sent)
+    result = cuzk("export", path, "--perfetto", out)
+    assert (result.code, result.err) == (0, "")
+    assert result.out.endswith("\nleft out: 7 events that ended before the recording began\n")
+    written: list[dict[str, Any]] = json.loads(out.read_text())["traceEvents"]
+    incidents = [event for event in written if event["name"] == "incident: out-of-memory"]
+    assert [event["ts"] for event in incidents] == [0, 40_000.0]
+    assert [event["ts"] for event in written if event["name"].startswith("setting")] == [0, 40_000.0]
+    assert [event["ts"] for event in written if event["name"] == "utilisation"] == [0, 40_000.0, 50_000.0]
+    idle = [event for event in written if event.get("tid") == 5 and event["ph"] == "X"]
+    assert [(event["ts"], event["dur"]) for event in idle] == [(-1e6, 2e6)]
+    memory = [(event["ts"], event["args"]["bytes"]) for event in written if event["name"] == "memory: abc"]
+    assert memory == [(0, 64), (0, 128), (50_000.0, 64)]
+    document = json.loads(cuzk("export", path, "--perfetto", out, "--json").out)
+    assert (document["events"], document["left_out"]) == (len(written), 7)
 
 
 def test_a_trace_does_not_replace_its_recording(cuzk: Cuzk, recorded: Path) -> None:  # noqa: F811
