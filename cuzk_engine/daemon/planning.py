@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from cuzk_engine.client.types import MemoryPlanInfo, PlanChoice
+from cuzk_engine.daemon.device_handle import DeviceAwayError
 from cuzk_engine.daemon.refusal import Reason, RefusedError
 from cuzk_engine.errors import SettingError
 from cuzk_engine.settings import PIPELINE_KEYS, WORKERS_KEY, definition, value_text
@@ -31,7 +32,11 @@ async def plan(supervisor: Supervisor, request: Any) -> MemoryPlanInfo:
         if not change.device or supervisor.devices.find(change.device) is device
     ]
     texts, workers = _as_if(supervisor.pipeline_texts(), request.workers or device.workers, changes)
-    document = await device.call("plan", path=path, settings=texts, workers=workers)
+    try:
+        document = await device.call("plan", path=path, settings=texts, workers=workers)
+    except DeviceAwayError as error:
+        reason = Reason.FAILED_PRECONDITION if device.has_failed else Reason.UNAVAILABLE
+        raise RefusedError(reason, str(error)) from error
     return from_document({**document, "device": device.id})
 
 
