@@ -9,6 +9,7 @@ from typing import Final
 
 from cuzk_engine.cli.table import lines, plain
 from cuzk_engine.client import JobInfo, JobState
+from cuzk_engine.curves import curve_title
 
 SHORT: Final = 8
 """Digits of an id that the list shows."""
@@ -43,7 +44,7 @@ def details(job: JobInfo) -> list[str]:
     rows = [
         ("state", state(job)),
         ("error", job.error),
-        ("circuit", f"{job.circuit_name} ({job.circuit_id}), {job.curve}"),
+        ("circuit", f"{job.circuit_name} ({job.circuit_id}), {curve_title(job.curve)}"),
         ("label", job.label),
         ("request", job.request_id),
         ("priority", job.priority),

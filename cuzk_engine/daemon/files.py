@@ -19,6 +19,7 @@ from typing import Final
 import cuzk_engine
 from cuzk_engine import paths
 from cuzk_engine.client.types import CircuitInfo
+from cuzk_engine.curves import curve_title
 from cuzk_engine.daemon.refusal import Reason, RefusedError
 from cuzk_engine.errors import FormatError
 from cuzk_engine.formats.container import Container
@@ -164,7 +165,7 @@ def check_witness_file(path: str, key_path: str, curve: str, n_vars: int, shown:
     if found.snarkjs_name != curve:
         raise FormatError(
             shown or path,
-            f"witness is for {found.snarkjs_name}, the key {key_path} for {curve}: they must be of one circuit",
+            f"witness is for {found.title}, the key {key_path} for {curve_title(curve)}: they must be of one circuit",
         )
     if count != n_vars:
         raise FormatError(

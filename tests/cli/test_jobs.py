@@ -474,6 +474,7 @@ def test_details_name_what_there_is() -> None:
     lines = details(info(attempts=3, error="two\nlines"))
     assert lines[0] == "job 0f0f0f0f-aaaa"
     assert "  tried again  2 times" in lines
+    assert "  circuit      porep (c1), BN254" in lines
     assert "  phases       ntt 1.00 s, msm 2.00 s" in lines
     assert "  error        two lines" in lines
     assert not any(line.split()[0] in ("label", "request", "phase") for line in lines[1:])
