@@ -186,6 +186,12 @@ def curve_by_name(name: str) -> Curve | None:
     return BLS12_381 if plain == "bls12381" else None
 
 
+def curve_title(name: str) -> str:
+    """As people read it; ``name`` in any of its spellings, one that is not known as it is."""
+    curve = curve_by_name(name)
+    return name if curve is None else curve.title
+
+
 def describe_prime(prime: int) -> str:
     """A prime as a message shows it: the field's name where it is known, else the number in hexadecimal.
 

@@ -27,6 +27,7 @@ from cuzk_engine.groth16.proving_key import HBasis, KeyElements, PointRange
 from cuzk_engine.groth16.verify import PreparedKey
 from cuzk_engine.key_checks import CheckedKeys, Progress, content_hash
 from cuzk_engine.native import Group, PointFault, PointProblem
+from cuzk_engine.units import format_count
 
 STAGING_BYTES: Final = 48 << 20  # 2^19 points of G1, 2^18 of G2
 _CHECKED_AT_ONCE: Final = 12 << 20  # bytes of points between two reports of progress, below a second of one core
@@ -207,7 +208,7 @@ def check_match(params: Params, circuit: Circuit) -> None:
         if found != expected:
             raise FormatError(
                 params.path,
-                f"section {what} has {found:,} points, the circuit {circuit.path} needs {expected:,}: "
+                f"section {what} has {format_count(found, 'point')}, the circuit {circuit.path} needs {expected:,}: "
                 "the key belongs to another circuit",
             )
 

@@ -8,7 +8,7 @@ forms) is that of TOML without quotes.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -171,6 +171,8 @@ BUDGET_KEY: Final = "memory.total_budget"
 WORKERS_KEY: Final = "gpus.gpu_workers_per_device"
 PIPELINE_KEYS: Final = ("pipeline.prestage", "pipeline.double_buffer", "pipeline.evaluate", "srs.residency")
 """What a device process takes anew for every partition."""
+AT_ONCE_KEYS: Final = ("pipeline.enabled", "pipeline.max_gpu_queue_depth")
+"""What keeps workers of a device without a partition, see ``most_at_once``."""
 
 TABLE: Final[tuple[Definition, ...]] = (
     Definition(
@@ -466,3 +468,11 @@ def _shown(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return repr(value) if isinstance(value, str) else str(value)
+
+
+def most_at_once(values: Mapping[str, Value]) -> int:
+    """Partitions that one device has at the same time at most, of all settings or of AT_ONCE_KEYS; 0 for as many as it
+    has workers."""
+    depth = values["pipeline.max_gpu_queue_depth"]
+    assert isinstance(depth, int)
+    return (depth + 1 if depth else 0) if values["pipeline.enabled"] else 1

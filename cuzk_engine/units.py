@@ -55,6 +55,11 @@ def format_duration(nanoseconds: int) -> str:
     return f"{nanoseconds / _DURATIONS['d']:.1f} d"
 
 
+def format_count(number: int, noun: str) -> str:
+    """ "1 value", "2,000 values"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def _parse(text: str, units: dict[str, int], forms: str) -> Decimal:
     match = _QUANTITY.fullmatch(text)
     factor = units.get(match[2]) if match else None

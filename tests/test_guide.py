@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cuzk_engine.cli.main import main
 from cuzk_engine.events import Cause
 from cuzk_engine.settings import TABLE
 from cuzk_gui.models import causes
@@ -59,3 +60,13 @@ def test_causes_are_called_as_in_the_window():
 def test_pictures_are_small():
     for picture in (ROOT / "docs" / "pictures").glob("*.png"):
         assert picture.stat().st_size <= 400_000
+
+
+def test_commands_that_are_named_without_an_engine_can_have_one(capsys):
+    text = " ".join(GUIDE.read_text(encoding="utf-8").split())
+    named = re.findall(r"((?:`[a-z]+`(?:, | and ))*`[a-z]+`) without `--daemon`", text)
+    commands = {command for some in named for command in re.findall(r"[a-z]+", some.replace(" and ", " "))}
+    assert {"prove", "bench"} <= commands
+    for command in commands:
+        assert main([command, "--help"]) == 0
+        assert "--daemon ADDR" in capsys.readouterr().out, command

@@ -29,7 +29,7 @@ def witness_file(folder, change):
     [
         (lambda v: v[:-1], "witness has 7 values, the circuit of .* has 8 signals"),
         (lambda v: [*v, 5], "witness has 9 values, the circuit of .* has 8 signals"),
-        (lambda v: v[:1], "witness has 1 values, the circuit of .* has 8 signals"),
+        (lambda v: v[:1], "witness has 1 value, the circuit of .* has 8 signals"),
         (lambda v: [], "has no values"),
         (lambda v: [2, *v[1:]], "first value is not 1"),
         (lambda v: [0] * len(v), "first value is not 1"),

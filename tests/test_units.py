@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuzk_engine.units import TooLargeError, format_duration, format_size, parse_duration, parse_size
+from cuzk_engine.units import TooLargeError, format_count, format_duration, format_size, parse_duration, parse_size
 
 
 @pytest.mark.parametrize(
@@ -82,3 +82,9 @@ def test_texts_for_people() -> None:
         "1000 GiB",
     ]
     assert [format_duration(n) for n in (12_000_000, 3_400_000_000, 7200 * 10**9)] == ["12 ms", "3.4 s", "2.0 h"]
+
+
+def test_one_of_a_thing_is_not_several() -> None:
+    assert [format_count(number, "value") for number in (0, 1, 2, 2000)] == [
+        "0 values", "1 value", "2 values", "2,000 values",
+    ]  # fmt: skip

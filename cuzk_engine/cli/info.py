@@ -139,6 +139,7 @@ def estimate(
 
 
 def _lines(description: FileDescription, memory: dict[str, Any] | None, unknown: str) -> list[str]:
+    from cuzk_engine.curves import curve_title
     from cuzk_engine.units import format_size
 
     rows: list[tuple[str, str]] = []
@@ -148,6 +149,7 @@ def _lines(description: FileDescription, memory: dict[str, Any] | None, unknown:
             sections = value
         elif value is not None:
             shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+            shown = curve_title(shown) if name == "curve" else shown
             rows.append((name.replace("_", " "), shown))
     if memory is not None:
         purposes = ", ".join(f"{name} {format_size(nbytes)}" for name, nbytes in memory["by_purpose"].items())

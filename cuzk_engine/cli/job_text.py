@@ -9,6 +9,7 @@ from typing import Final
 
 from cuzk_engine.cli.table import lines, plain
 from cuzk_engine.client import JobInfo, JobState
+from cuzk_engine.curves import curve_title
 
 SHORT: Final = 8
 """Digits of an id that the list shows."""
@@ -43,14 +44,14 @@ def details(job: JobInfo) -> list[str]:
     rows = [
         ("state", state(job)),
         ("error", job.error),
-        ("circuit", f"{job.circuit_name} ({job.circuit_id}), {job.curve}"),
+        ("circuit", f"{job.circuit_name} ({job.circuit_id}), {curve_title(job.curve)}"),
         ("label", job.label),
         ("request", job.request_id),
         ("priority", job.priority),
         ("done", _done(job)),
         ("phase", job.phase),
         ("device", job.device),
-        ("starts", str(job.attempts) if job.attempts > job.partitions else ""),
+        ("tried again", _tried_again(job)),
         ("submitted", _time(job.submitted_unix_ns)),
         ("waited", seconds(_waited(job, now))),
         ("started", _time(job.started_unix_ns)),
@@ -87,6 +88,14 @@ def state(job: JobInfo) -> str:
 def _done(job: JobInfo) -> str:
     share = "" if job.state.ended else f", {100 * job.progress:.0f} %"
     return f"{job.partitions_done} of {job.partitions}{share}"
+
+
+def _tried_again(job: JobInfo) -> str:
+    """Of several partitions the one that was most often."""
+    if job.attempts <= 1:
+        return ""
+    often = "once" if job.attempts == 2 else f"{job.attempts - 1} times"
+    return f"partitions, each at most {often}" if job.partitions > 1 else often
 
 
 def _waited(job: JobInfo, now: int) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cuzk_engine.cli import configured
 from cuzk_engine.cli.console import say, say_json
-from cuzk_engine.settings import PIPELINE_KEYS, WORKERS_KEY, definition
+from cuzk_engine.settings import AT_ONCE_KEYS, PIPELINE_KEYS, WORKERS_KEY, definition, most_at_once
 
 if TYPE_CHECKING:
     from cuzk_engine.config import Settings
@@ -65,6 +65,7 @@ def run(args: argparse.Namespace) -> int:
     with configured.open_as_engine(settings, args.device) as opened:
         device = opened.device
         workers = args.workers or configured.workers(settings, device.info)
+        workers = min(workers, most_at_once(settings.values) or workers)
         report = plan_report(device, work_of(args.key), settings_of(args, settings), workers)
         if args.json:
             say_json({"key": str(args.key), **asdict(report)})
@@ -86,7 +87,13 @@ def settings_of(args: argparse.Namespace, settings: Settings) -> PipelineSetting
 
 
 def _keys(args: argparse.Namespace) -> tuple[str, ...]:
-    return (*PIPELINE_KEYS, *(() if args.workers else (WORKERS_KEY,)), "cpu.arena", "memory.total_budget")
+    return (
+        *PIPELINE_KEYS,
+        *AT_ONCE_KEYS,
+        *(() if args.workers else (WORKERS_KEY,)),
+        "cpu.arena",
+        "memory.total_budget",
+    )
 
 
 def lines(key: Path, report: PlanReport, source: str, origin: str = "") -> list[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cuzk_engine.cli.console import ProgressLine, say, say_json
 from cuzk_engine.errors import UsageError
+from cuzk_engine.units import format_count
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[Any]
@@ -71,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         )
         return 0
     log_domain = circuit.domain_size.bit_length() - 1
-    size = f"{circuit.n_constraints:,} constraints, domain 2^{log_domain}"
+    size = f"{format_count(circuit.n_constraints, 'constraint')}, domain 2^{log_domain}"
     say(f"{args.folder}: {circuit.profile} on {curve.title}, {size}, {seconds:.1f} s")
     say(WARNING)
     return 0

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from cuzk_engine.client.address import Address, parse_address
 from cuzk_engine.client.types import (
     DEFAULT_ADDRESS,
+    REFUSED,
     CircuitInfo,
     EngineIdentity,
     JobInfo,
@@ -384,7 +385,7 @@ def _explained(error: grpc.RpcError, address: Address) -> CuzkError:
     call: Any = error  # what calls raise is an RpcError and a Call at once
     code = call.code()
     details = call.details() or str(error)
-    if code is grpc.StatusCode.UNAVAILABLE:
+    if code is grpc.StatusCode.UNAVAILABLE and REFUSED not in (call.trailing_metadata() or ()):
         if "http1" in details.lower() or "http2" in details.lower() or "HTTP/2" in details:
             return DaemonError(f"the program at {address} is not a proving engine: it does not speak gRPC")
         if "closed" in details and _speaks_tls(address):

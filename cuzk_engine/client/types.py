@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     _Array = npt.NDArray[np.integer[Any]]
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:9820"
+REFUSED: Final = ("cuzk-refused", "1")
+"""Trailing metadata of calls that the engine itself refuses: gRPC gives some of their statuses to lost connections."""
 
 
 class JobState(StrEnum):

@@ -15,6 +15,7 @@ import grpc
 from grpc import aio
 
 from cuzk_engine import paths
+from cuzk_engine.client.types import REFUSED
 from cuzk_engine.daemon.refusal import RefusedError
 from cuzk_engine.errors import CuzkError
 
@@ -53,7 +54,7 @@ async def _abort(context: Any, error: Exception) -> NoReturn:
         raise error
     text = str(error).encode(errors="backslashreplace").decode()  # a name in it may be no UTF-8
     if isinstance(error, RefusedError):
-        await context.abort(grpc.StatusCode[error.reason], text)
+        await context.abort(grpc.StatusCode[error.reason], text, (REFUSED,))
     if isinstance(error, CuzkError):
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
     if isinstance(error, sqlite3.Error):

@@ -28,6 +28,11 @@ from cuzk_engine.errors import DaemonError
 log = logging.getLogger("cuzk")
 
 _END_SECONDS: Final = 2.0
+_RENEWED: Final = "its settings changed"
+
+
+class DeviceAwayError(DaemonError):
+    """No process of the device answers now: it starts, starts anew, or has just died."""
 
 
 class Refusal(Enum):
@@ -142,7 +147,7 @@ class DeviceHandle:
             if self._ending.is_set():
                 break
             if self._renewing and self._is_told_to_end:
-                self.state, self.reason, self.pid = "restarting", "its settings changed", 0
+                self.state, self.reason, self.pid = "restarting", _RENEWED, 0
                 self._listener.device_renewed(self)
                 continue
             restarts.ended(started, clock(), was_ready=was_ready, is_final=refusal is Refusal.FINAL)
@@ -378,9 +383,11 @@ class DeviceHandle:
             self._send({"type": "workers", "count": self.workers})
 
     async def call(self, action: str, **arguments: Any) -> Any:
-        """Asks the process and waits for the answer. Raises DaemonError."""
+        """Asks the process and waits for the answer. Raises DaemonError; DeviceAwayError where nobody answers."""
+        if self._renewing and self.state == "ready":
+            raise DeviceAwayError(f"device {self.id} is restarting: {_RENEWED}")
         if not self.is_ready or self._channel is None:
-            raise DaemonError(f"device {self.id} is {self.state}: {self.reason or 'its process is not ready'}")
+            raise DeviceAwayError(f"device {self.id} is {self.state}: {self.reason or 'its process is not ready'}")
         number = next(self._numbers)
         future = self._calls[number] = asyncio.get_running_loop().create_future()
         try:
@@ -396,7 +403,7 @@ class DeviceHandle:
     def _fail_calls(self) -> None:
         for future in self._calls.values():
             if not future.done():
-                future.set_exception(DaemonError(f"the process of device {self.id} died"))
+                future.set_exception(DeviceAwayError(f"the process of device {self.id} died"))
         self._calls.clear()
 
 

@@ -19,6 +19,7 @@ from typing import Final
 import cuzk_engine
 from cuzk_engine import paths
 from cuzk_engine.client.types import CircuitInfo
+from cuzk_engine.curves import curve_title
 from cuzk_engine.daemon.refusal import Reason, RefusedError
 from cuzk_engine.errors import FormatError
 from cuzk_engine.formats.container import Container
@@ -27,6 +28,7 @@ from cuzk_engine.formats.source import FileIdentity, SourceFile, open_regular, r
 from cuzk_engine.formats.wtns import WTNS_SPEC, read_header
 from cuzk_engine.formats.zkey import ZKEY_SPEC, ZKey
 from cuzk_engine.paths import config_dir, is_utf8
+from cuzk_engine.units import format_count
 
 _HASH_CHUNK: Final = 1 << 20
 _ID_DIGITS: Final = 16
@@ -158,18 +160,18 @@ def check_witness_file(path: str, key_path: str, curve: str, n_vars: int, shown:
     try:
         container = Container.parse(SourceFile.open(path), WTNS_SPEC)
         found, count = read_header(container)
-        container.check_size(2, count * found.n8r, f"{count:,} values of {found.n8r} bytes")
+        container.check_size(2, count * found.n8r, f"{format_count(count, 'value')} of {found.n8r} bytes")
     except FormatError as error:
         raise FormatError(shown or path, error.reason) from error
     if found.snarkjs_name != curve:
         raise FormatError(
             shown or path,
-            f"witness is for {found.snarkjs_name}, the key {key_path} for {curve}: they must be of one circuit",
+            f"witness is for {found.title}, the key {key_path} for {curve_title(curve)}: they must be of one circuit",
         )
     if count != n_vars:
         raise FormatError(
             shown or path,
-            f"witness has {count:,} values, the circuit of {key_path} has {n_vars:,} signals: "
+            f"witness has {format_count(count, 'value')}, the circuit of {key_path} has {n_vars:,} signals: "
             "they must be of one circuit",
         )
 

@@ -36,24 +36,33 @@ class Metrics:
     def collect(self) -> Iterator[Metric]:
         jobs = self._supervisor.jobs
         totals = jobs.totals
-        yield CounterMetricFamily("cuzk_proofs_completed", "Proofs delivered.", value=totals.completed.total())
-        yield CounterMetricFamily("cuzk_proofs_failed", "Proofs that failed.", value=totals.failed.total())
+        # A job counts once under the names of proofs, however many it has: clients know them so.
+        yield CounterMetricFamily(
+            "cuzk_proofs_completed",
+            "Jobs whose proofs were delivered; cuzk_partitions_completed_total counts the proofs.",
+            value=totals.completed.total(),
+        )
+        yield CounterMetricFamily("cuzk_proofs_failed", "Jobs that failed.", value=totals.failed.total())
         yield GaugeMetricFamily(
             "cuzk_uptime_seconds", "Seconds since the daemon started.", value=self._supervisor.uptime_seconds
         )
         yield GaugeMetricFamily("cuzk_queue_depth", "Jobs that wait.", value=jobs.queued)
         yield GaugeMetricFamily("cuzk_running_jobs", "Jobs that run.", value=jobs.running)
-        completed = GaugeMetricFamily("cuzk_proofs_completed", "Proofs delivered, by kind.", labels=["proof_kind"])
-        failed = GaugeMetricFamily("cuzk_proofs_failed", "Proofs that failed, by kind.", labels=["proof_kind"])
+        completed = GaugeMetricFamily(
+            "cuzk_proofs_completed", "Jobs whose proofs were delivered, by kind.", labels=["proof_kind"]
+        )
+        failed = GaugeMetricFamily("cuzk_proofs_failed", "Jobs that failed, by kind.", labels=["proof_kind"])
         duration = SummaryMetricFamily(
-            "cuzk_proof_duration_seconds", "Time of proofs from start to delivery.", labels=["proof_kind"]
+            "cuzk_proof_duration_seconds", "Time of jobs from start to delivery.", labels=["proof_kind"]
         )
         for kind in sorted({*totals.completed, *totals.failed}):
             completed.add_metric([kind], totals.completed[kind])
             failed.add_metric([kind], totals.failed[kind])
             duration.add_metric([kind], totals.completed[kind], totals.seconds[kind])
         yield from (completed, failed, duration)
-        yield CounterMetricFamily("cuzk_partitions_completed", "Partitions proved.", value=totals.partitions)
+        yield CounterMetricFamily(
+            "cuzk_partitions_completed", "Proofs made: one for each partition of a job.", value=totals.partitions
+        )
         retried = CounterMetricFamily(
             "cuzk_partitions_retried",
             "Partitions tried once more: memory was short or can never do on a device, the proof did not verify, the "

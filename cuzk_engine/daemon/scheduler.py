@@ -15,6 +15,7 @@ from typing import Protocol
 from cuzk_engine.client.types import Priority
 from cuzk_engine.config import Settings
 from cuzk_engine.daemon.queue import PartId, PartitionQueue, Run, Waiting, in_order, level
+from cuzk_engine.settings import most_at_once
 from cuzk_engine.units import parse_duration
 
 
@@ -47,13 +48,12 @@ class Policy:
 
     @classmethod
     def of(cls, settings: Settings) -> Policy:
-        depth = settings.number("pipeline.max_gpu_queue_depth")
         return cls(
             aging_ns=parse_duration(settings.text("scheduler.aging")),
             sort_by_circuit=settings.flag("scheduler.sort_by_type"),
             batch_size=settings.number("scheduler.max_batch_size"),
             batch_wait_ns=settings.number("scheduler.max_batch_wait_ms") * 10**6,
-            at_once=(depth + 1 if depth else 0) if settings.flag("pipeline.enabled") else 1,
+            at_once=most_at_once(settings.values),
             preparing=settings.number("pipeline.max_parallel_synthesis"),
         )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cuzk_engine import nvml
-from cuzk_engine.curves import BLS12_381, BN254
+from cuzk_engine.curves import BLS12_381, BN254, curve_title
 from cuzk_engine.devices.cuda import nvrtc, probe, programs
 from cuzk_engine.devices.cuda.compiling import missing
 from cuzk_engine.devices.cuda.probe import CPU_INSTEAD, Card
@@ -105,7 +105,7 @@ def check(state: CardState) -> Check:
     if state.refusal:
         why, _, advice = state.refusal.partition("; ")
         return warning(name, f"{found}: cannot be used: {why}", advice or CPU_INSTEAD)
-    compiled = ", ".join(f"{k.cached} of {k.total} for {k.curve}" for k in state.kernels)
+    compiled = ", ".join(f"{k.cached} of {k.total} for {curve_title(k.curve)}" for k in state.kernels)
     rest = any(k.cached < k.total for k in state.kernels)
     later = "; the first proof compiles the rest, once" if rest else ""
     return ok(name, f"{found}; kernels for {state.architecture} compiled: {compiled}{later}")

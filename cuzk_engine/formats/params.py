@@ -24,6 +24,7 @@ from cuzk_engine.formats.guess import HEAD_BYTES, guess
 from cuzk_engine.formats.points import encode_g1, encode_g2
 from cuzk_engine.formats.proof import VerificationKey
 from cuzk_engine.formats.source import COPY_BELOW, Bytes, FileIdentity, SourceFile
+from cuzk_engine.units import format_count
 
 PARAMS_NOUN: Final = "a bellperson proving key (params)"
 VK_NOUN: Final = "a bellperson verifying key (vk)"
@@ -222,13 +223,14 @@ def _read_sections(source: SourceFile, names: tuple[str, ...]) -> Iterator[Point
             raise IncompleteFileError(source.path, f"the count of section {name}", start, source.size)
         count = int.from_bytes(source.data[position:start].tobytes(), "big")
         section = PointSection(name, start, count, zcash.G2_BYTES if name == "b_g2" else zcash.G1_BYTES)
+        points = format_count(count, "point")
         if start + section.size > source.size:
-            what = f"section {name} ({count:,} points of {section.point_bytes} bytes from offset {start:,})"
+            what = f"section {name} ({points} of {section.point_bytes} bytes from offset {start:,})"
             raise IncompleteFileError(source.path, what, start + section.size, source.size)
         counts[name] = count
         expected = _wrong_count(name, counts)
         if expected:
-            raise FormatError(source.path, f"section {name} has {count:,} points, expected {expected}")
+            raise FormatError(source.path, f"section {name} has {points}, expected {expected}")
         yield section
         position = start + section.size
 

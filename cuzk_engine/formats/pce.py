@@ -22,6 +22,7 @@ from cuzk_engine.curves import BLS12_381, Curve
 from cuzk_engine.errors import FormatError, IncompleteFileError
 from cuzk_engine.formats.guess import HEAD_BYTES, guess
 from cuzk_engine.formats.source import COPY_BELOW, Bytes, SourceFile
+from cuzk_engine.units import format_count
 
 MAGIC: Final = b"PCE\x02"
 VERSION: Final = 2
@@ -85,7 +86,7 @@ class Pce:
         a, b, c = (_read_matrix(reader, name, n_constraints) for name in MATRICES)
         found = a.n_terms + b.n_terms + c.n_terms
         if found != terms:
-            raise FormatError(source.path, f"header says {terms:,} terms, the matrices have {found:,}")
+            raise FormatError(source.path, f"header says {format_count(terms, 'term')}, the matrices have {found:,}")
         sizes = (n_aux, n_inputs, n_aux)
         x, y, z = (_read_density(reader, name, bits) for name, bits in zip(DENSITIES, sizes, strict=True))
         if reader.position != source.size:

@@ -18,6 +18,7 @@ from cuzk_engine.errors import FormatError
 from cuzk_engine.formats.json_input import Fields, field_element, load_json
 from cuzk_engine.formats.points import decode_g1, decode_g2, integers
 from cuzk_engine.formats.zkey import ZKey
+from cuzk_engine.units import format_count
 
 MAX_PROOF_BYTES: Final = 64 << 10  # real ones have 1.2 KB
 # A public signal takes up to 82 bytes, its point in the verification key up to 250: room for 200,000 of them.
@@ -124,7 +125,7 @@ class PublicSignals:
         if not isinstance(document, list):
             raise FormatError(path, "holds no list, expected public signals: a JSON list of decimal strings")
         if count is not None and len(document) != count:
-            found = f"has {len(document):,} public signals"
+            found = f"has {format_count(len(document), 'public signal')}"
             raise FormatError(path, f"{found}, the verification key expects {count:,}")
         prime, title = (None, "") if curve is None else (curve.r, f"{curve.title}'s scalar field")
         values = (
@@ -176,7 +177,7 @@ class VerificationKey:
         if not isinstance(ic, list):
             fields.fail("IC is not a list, expected one point more than public signals")
         if len(ic) != n_public + 1:
-            fields.fail(f"IC has {len(ic):,} points, expected {n_public + 1:,} for nPublic {n_public:,}")
+            fields.fail(f"IC has {format_count(len(ic), 'point')}, expected {n_public + 1:,} for nPublic {n_public:,}")
         return cls(
             curve,
             fields.g1(curve, "vk_alpha_1"),

@@ -21,6 +21,7 @@ from cuzk_engine.formats.container import Container, Cursor, FormatSpec
 from cuzk_engine.formats.points import integers
 from cuzk_engine.formats.source import COPY_BELOW, Bytes, SourceFile
 from cuzk_engine.formats.wtns import Limbs, Witness, first_not_below
+from cuzk_engine.units import format_count
 
 R1CS_SPEC: Final = FormatSpec(
     magic=b"r1cs",
@@ -165,7 +166,8 @@ def first_unsatisfied(r1cs: R1cs, witness: Witness) -> int | None:
         message = f"witness is for {witness.curve.title}, the constraint system {r1cs.path} for {header.curve.title}"
         raise FormatError(witness.path, message)
     if len(witness) != header.n_wires:
-        message = f"witness has {len(witness):,} values, the circuit of {r1cs.path} has {header.n_wires:,} wires"
+        found = format_count(len(witness), "value")
+        message = f"witness has {found}, the circuit of {r1cs.path} has {header.n_wires:,} wires"
         raise FormatError(witness.path, message)
     values = integers(witness.raw.tobytes(), header.curve.n8r)
     decode = int.from_bytes
@@ -226,7 +228,7 @@ def _find_starts(container: Container, n_constraints: int) -> npt.NDArray[np.uin
     if 12 * n_constraints > section.size:
         container.fail(
             f"{container.label(2)} has {section.size:,} bytes, "
-            f"expected at least {12 * n_constraints:,} for {n_constraints:,} constraints"
+            f"expected at least {12 * n_constraints:,} for {format_count(n_constraints, 'constraint')}"
         )
     words = section.data.cast("I")
     starts = array("Q")

@@ -19,6 +19,7 @@ from cuzk_engine.errors import FormatError
 from cuzk_engine.formats.container import Container, Cursor, FormatSpec
 from cuzk_engine.formats.points import integers
 from cuzk_engine.formats.source import COPY_BELOW, Bytes, BytesLike, SourceFile
+from cuzk_engine.units import format_count
 
 Limbs = npt.NDArray[np.uint64]
 
@@ -120,9 +121,10 @@ def check_witness(key: CircuitKey, witness: Witness) -> None:
             f"witness is for {witness.curve.title}, the key {key.path} for {key.curve.title}",
         )
     if len(witness) != key.n_vars:
+        found = format_count(len(witness), "value")
         raise FormatError(
             witness.path,
-            f"witness has {len(witness):,} values, the circuit of the key {key.path} has {key.n_vars:,} signals",
+            f"witness has {found}, the circuit of the key {key.path} has {key.n_vars:,} signals",
         )
 
 
@@ -143,7 +145,7 @@ def _any(source: SourceFile) -> tuple[Curve, Bytes]:
     """The same of every sound file; raises FormatError."""
     container = Container.parse(source, WTNS_SPEC)
     curve, count = read_header(container)
-    container.check_size(2, count * curve.n8r, f"{count:,} values of {curve.n8r} bytes")
+    container.check_size(2, count * curve.n8r, f"{format_count(count, 'value')} of {curve.n8r} bytes")
     if count == 0:
         container.fail("has no values, expected at least the constant 1")
     return curve, container.view(2).reshape(count, curve.n8r)

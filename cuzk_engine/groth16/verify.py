@@ -25,6 +25,7 @@ from cuzk_engine.formats.points import encode_g1, encode_g2, integers
 from cuzk_engine.formats.proof import EncodedProof, Proof, VerificationKey
 from cuzk_engine.native import Group, PointFault
 from cuzk_engine.native_proof import ProofItem, ProofProblem
+from cuzk_engine.units import format_count
 
 _MOST_SCRATCH: Final = 16 << 20  # kept from one proof to the next: enough for thousands of public signals
 
@@ -91,7 +92,8 @@ class PreparedKey:
         if found is not curve:
             raise ProofInvalidError(f"proof is for {found.title}, the verification key for {curve.title}")
         if count != expected:
-            raise ProofInvalidError(f"{count:,} public signals, the verification key expects {expected:,}")
+            found_signals = format_count(count, "public signal")
+            raise ProofInvalidError(f"{found_signals}, the verification key expects {expected:,}")
 
     def _check_coordinates(self, proof: Proof) -> None:
         curve = self.curve

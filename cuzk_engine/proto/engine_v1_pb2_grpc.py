@@ -665,7 +665,8 @@ class ControlServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Plan(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """UNAVAILABLE while the device starts: try again
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')

@@ -211,6 +211,7 @@ class ControlStub:
     ApplySettings: _grpc.UnaryUnaryMultiCallable[_engine_v1_pb2.ApplySettingsRequest, _engine_v1_pb2.SettingList]
     """All or nothing; INVALID_ARGUMENT names the setting and what it may be. Takes effect at the next partition."""
     Plan: _grpc.UnaryUnaryMultiCallable[_engine_v1_pb2.PlanRequest, _engine_v1_pb2.MemoryPlan]
+    """UNAVAILABLE while the device starts: try again"""
     Drain: _grpc.UnaryUnaryMultiCallable[_engine_v1_pb2.DrainRequest, _engine_v1_pb2.DrainResponse]
     """no new jobs; returns when none runs"""
     Shutdown: _grpc.UnaryUnaryMultiCallable[_engine_v1_pb2.ShutdownRequest, _engine_v1_pb2.ShutdownResponse]
@@ -225,6 +226,7 @@ class ControlAsyncStub(ControlStub):
     ApplySettings: _aio.UnaryUnaryMultiCallable[_engine_v1_pb2.ApplySettingsRequest, _engine_v1_pb2.SettingList]  # type: ignore[assignment]
     """All or nothing; INVALID_ARGUMENT names the setting and what it may be. Takes effect at the next partition."""
     Plan: _aio.UnaryUnaryMultiCallable[_engine_v1_pb2.PlanRequest, _engine_v1_pb2.MemoryPlan]  # type: ignore[assignment]
+    """UNAVAILABLE while the device starts: try again"""
     Drain: _aio.UnaryUnaryMultiCallable[_engine_v1_pb2.DrainRequest, _engine_v1_pb2.DrainResponse]  # type: ignore[assignment]
     """no new jobs; returns when none runs"""
     Shutdown: _aio.UnaryUnaryMultiCallable[_engine_v1_pb2.ShutdownRequest, _engine_v1_pb2.ShutdownResponse]  # type: ignore[assignment]
@@ -259,7 +261,8 @@ class ControlServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _engine_v1_pb2.PlanRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_engine_v1_pb2.MemoryPlan, _abc.Awaitable[_engine_v1_pb2.MemoryPlan]]: ...
+    ) -> _typing.Union[_engine_v1_pb2.MemoryPlan, _abc.Awaitable[_engine_v1_pb2.MemoryPlan]]:
+        """UNAVAILABLE while the device starts: try again"""
 
     @_abc_1.abstractmethod
     def Drain(

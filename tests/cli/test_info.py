@@ -102,3 +102,8 @@ def test_names_in_an_output_that_takes_ascii_only(tmp_path):
     done = run_process("info", path, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     assert "schl\\xfcssel" in done.stdout
+
+
+def test_people_read_the_title_of_a_curve(cuzk):
+    shown = cuzk("info", BROKEN / "good.zkey")
+    assert [line.split() for line in shown.out.splitlines() if line.startswith("  curve")] == [["curve", "BN254"]]

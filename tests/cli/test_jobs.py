@@ -473,10 +473,20 @@ def test_times_of_a_table() -> None:
 def test_details_name_what_there_is() -> None:
     lines = details(info(attempts=3, error="two\nlines"))
     assert lines[0] == "job 0f0f0f0f-aaaa"
-    assert "  starts       3" in lines
+    assert "  tried again  2 times" in lines
+    assert "  circuit      porep (c1), BN254" in lines
     assert "  phases       ntt 1.00 s, msm 2.00 s" in lines
     assert "  error        two lines" in lines
     assert not any(line.split()[0] in ("label", "request", "phase") for line in lines[1:])
+
+
+def test_details_tell_of_tries_beyond_the_first() -> None:
+    def told(**values: Any) -> list[str]:
+        return [line for line in details(info(**values)) if line.startswith("  tried again")]
+
+    assert told(attempts=0) == told(attempts=1) == told(attempts=1, partitions=10) == []
+    assert told(attempts=2) == ["  tried again  once"]
+    assert told(attempts=2, partitions=10) == ["  tried again  partitions, each at most once"]
 
 
 def test_words() -> None:

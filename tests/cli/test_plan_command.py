@@ -179,3 +179,12 @@ def test_files_that_are_no_keys(capsys, tmp_path):
         assert (code, out) == (1, "")
         assert err.startswith(f"cuzk: error: {path}")
         assert message in err
+
+
+def test_without_the_pipeline_one_worker_counts(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("CUZK_CPU_ARENA", "100MiB")
+    (file := tmp_path / "one.toml").write_text("[pipeline]\nenabled = false\n")
+    found = json.loads(plan(capsys, "--json", "--config", str(file))[1])
+    assert (found["workers"], found["total"]) == (1, found["peak"])
+    _, out, _ = plan(capsys, "--config", str(file))
+    assert f"  settings         pipeline.enabled from {file}" in out.splitlines()

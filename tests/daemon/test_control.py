@@ -178,6 +178,19 @@ def test_a_plan_as_if_settings_were_others(client: EngineClient, witnesses: Witn
         client.plan(key_path=witnesses.key, workers=9)
 
 
+def test_a_plan_counts_the_workers_that_have_a_partition_at_once(client: EngineClient, witnesses: Witnesses) -> None:
+    off, one_waits = SettingChange("pipeline.enabled", "false"), SettingChange("pipeline.max_gpu_queue_depth", "1")
+    for changes, asked, counted in (([off], 0, 1), ([off], 5, 1), ([one_waits], 5, 2), ([one_waits], 1, 1)):
+        plan = client.plan(key_path=witnesses.key, settings=changes, workers=asked)
+        assert (plan.workers, plan.total) == (counted, 2000 * counted)
+    client.apply_settings([off])
+    try:
+        assert client.plan(key_path=witnesses.key).workers == 1
+    finally:
+        client.apply_settings([SettingChange("pipeline.enabled", "true")])
+    assert client.plan(key_path=witnesses.key).workers == 2
+
+
 def test_plans_that_cannot_be_made(client: EngineClient, witnesses: Witnesses) -> None:
     assert client.plan(key_path=witnesses.key, device="cpu").fits
     with pytest.raises(CuzkError, match="not in use"):

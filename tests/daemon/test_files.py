@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from cuzk_engine.daemon.files import AllowedPaths, Spool, content_hash, default_name, read_key
+from cuzk_engine.curves import BN254
+from cuzk_engine.daemon.files import AllowedPaths, Spool, check_witness_file, content_hash, default_name, read_key
 from cuzk_engine.daemon.refusal import Reason, RefusedError
 from cuzk_engine.errors import CuzkError, FormatError
 from cuzk_engine.formats.zkey import ZKey
+from tests.formats.builders import wtns
 from tests.support.bellperson import ToyKey, make_toy
 from tests.support.cases import case
 
@@ -99,3 +101,17 @@ def test_a_bellperson_key_is_called_one(tmp_path: Path) -> None:
     (path := tmp_path / "key.params").write_bytes(ToyKey.of(make_toy(1, 3, 9)).params())
     with pytest.raises(FormatError, match=r"this is a bellperson key \(params\), which the engine does not take"):
         read_key(str(path))
+
+
+@pytest.mark.parametrize(("mine", "other"), [("bn128", "bls12381"), ("bls12381", "bn128")])
+def test_a_witness_of_the_other_curve_is_refused_in_the_words_of_a_proof(mine: str, other: str) -> None:
+    path, facts = case(other, "mul_pub").path("witness.wtns"), read_key(str(case(mine, "mul_pub").path("circuit.zkey")))
+    titles = {"bn128": "BN254", "bls12381": "BLS12-381"}
+    with pytest.raises(FormatError, match=f"witness is for {titles[other]}, the key /k.zkey for {titles[mine]}: they"):
+        check_witness_file(str(path), "/k.zkey", facts.curve, facts.n_vars)
+
+
+def test_a_witness_of_one_value_is_refused_in_the_singular(tmp_path: Path) -> None:
+    (path := tmp_path / "one.wtns").write_bytes(wtns(BN254.r, [1]))
+    with pytest.raises(FormatError, match=r"witness has 1 value, the circuit of /k\.zkey has 8 signals"):
+        check_witness_file(str(path), "/k.zkey", "bn128", 8)

@@ -1,5 +1,6 @@
 """cuzk.v1.ProvingEngine on the wire, as clients of the reference system use it."""
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -150,6 +151,32 @@ def test_metrics_are_valid_and_agree_with_the_status(
     for word in ("HELP", "TYPE"):
         names = [line.split()[2] for line in text.splitlines() if line.startswith(f"# {word} ")]
         assert len(names) == len(set(names))
+
+
+def test_metrics_say_that_a_job_counts_once_however_many_proofs_it_has(
+    stub: rpc.ProvingEngineStub, client: EngineClient, witnesses: Witnesses
+) -> None:
+    names = ("cuzk_proofs_completed_total", "cuzk_partitions_completed_total")
+
+    def counted() -> list[float]:
+        text = stub.GetMetrics(pb.GetMetricsRequest()).prometheus_text
+        samples = {s.name: s.value for f in text_string_to_metric_families(text) for s in f.samples if not s.labels}
+        return [samples[name] for name in names]
+
+    before = counted()
+    finished(
+        client,
+        client.submit(key_path=witnesses.key, witness_path=witnesses(), more_witnesses=[witnesses(), witnesses()]),
+    )
+    assert [after - earlier for earlier, after in zip(before, counted(), strict=True)] == [1, 3]
+    text = stub.GetMetrics(pb.GetMetricsRequest()).prometheus_text
+    helps = dict(re.findall(r"^# HELP (\S+) (.*)$", text, re.M))
+    of_jobs, of_proofs = (helps[name] for name in names)
+    assert of_jobs == "Jobs whose proofs were delivered; cuzk_partitions_completed_total counts the proofs."
+    assert of_proofs == "Proofs made: one for each partition of a job."
+    for name, said in helps.items():
+        if name.startswith("cuzk_proof"):  # the names are older than jobs of several proofs
+            assert "jobs" in said.lower(), name
 
 
 def test_preload_and_evict(stub: rpc.ProvingEngineStub, client: EngineClient, witnesses: Witnesses) -> None:

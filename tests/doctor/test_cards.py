@@ -143,7 +143,7 @@ def test_kernels_that_are_all_compiled(tmp_path: Path, monkeypatch: pytest.Monke
     assert "the first proof" not in found
     for curve in (BN254, BLS12_381):
         count = len(programs.for_proof(curve))
-        assert f"{count} of {count} for {curve.name}" in found
+        assert f"{count} of {count} for {curve.title}" in found
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_public_signals_of_several_proofs():
         ([["1", "2"], "3"], 2, "holds no list of lists"),
         ({}, 1, "holds no list of lists"),
         (document, 3, "has the public signals of 2 proofs, expected those of 3"),
-        ([["1"], ["2"]], 2, "has 1 public signals, the verification key expects 2"),
+        ([["1"], ["2"]], 2, "has 1 public signal, the verification key expects 2"),
         ([["1", str(BLS12_381.r)], ["1", "2"]], 2, "public signal 1 is not below the prime"),
     ):
         with pytest.raises(FormatError, match=message):

@@ -139,7 +139,7 @@ def changed(**counts):
     ("counts", "message"),
     [
         ({"ic": 0}, "section ic has 0 points, expected one for the constant"),
-        ({"h": 1}, "section h has 1 points, expected more: each of the 3 inputs"),
+        ({"h": 1}, "section h has 1 point, expected more: each of the 3 inputs"),
         ({"a": 2}, "section a has 2 points, expected 3 (inputs) to 12 (all variables)"),
         ({"a": 13}, "section a has 13 points, expected 3 (inputs) to 12 (all variables)"),
         ({"b_g1": 13}, "section b_g1 has 13 points, expected at most 12"),

@@ -106,7 +106,7 @@ def test_counts(name, offset, count, size):
         (put(8, 4), "bitmap of inputs in B has 3 bits, expected 4"),
         (put(12, 71), "bitmap of auxiliary variables in A has 70 bits, expected 71"),
         (put(16, 2**32 - 1), "matrix A, row pointers: "),
-        (put(20, 1, 8), "header says 1 terms, the matrices have "),
+        (put(20, 1, 8), "header says 1 term, the matrices have "),
         (lambda data: data + b"\x00", "goes on for 1 bytes after the last bitmap"),
         (lambda data: b"<html>" + b" " * 1000, "this is an HTML page, perhaps from a failed download"),
         (lambda data: b"r1cs" + data[4:], "this is a constraint system (r1cs), expected a saved"),

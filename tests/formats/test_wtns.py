@@ -109,7 +109,8 @@ def test_a_witness_of_the_other_curve(mine, other):
 def test_a_witness_of_another_length(count):
     key = ZKey.open(case("bn128", "mul_pub").path("circuit.zkey"))
     witness = Witness.from_buffer(wtns(BN254.r, [1] * count))
-    with pytest.raises(FormatError, match=f"witness has {count} values, the circuit of the key .* has 8 signals"):
+    found = "1 value" if count == 1 else f"{count} values"
+    with pytest.raises(FormatError, match=f"witness has {found}, the circuit of the key .* has 8 signals"):
         check_witness(key, witness)
 
 

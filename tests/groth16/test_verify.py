@@ -14,6 +14,7 @@ from cuzk_engine.formats.proof import EncodedProof, Proof, PublicSignals, Verifi
 from cuzk_engine.formats.zkey import ZKey
 from cuzk_engine.groth16.verify import PreparedKey
 from cuzk_engine.native import Field, Group, library
+from cuzk_engine.units import format_count
 from tests.support.arithmetic import CurveMath, FieldMath
 from tests.support.cases import CASES, case
 
@@ -58,7 +59,8 @@ def test_proofs_as_they_are_assembled(item, independent):
         return
     with pytest.raises(ProofInvalidError, match="pairing equation does not hold"):
         prepared.verify_encoded(bytes([signals[0] ^ 1]) + signals[1:], encode(proof))
-    with pytest.raises(ProofInvalidError, match=f"{len(public) - 1} public signals, the verification key expects"):
+    found = format_count(len(public) - 1, "public signal")
+    with pytest.raises(ProofInvalidError, match=f"^{found}, the verification key expects"):
         prepared.verify_encoded(signals[32:], encode(proof))
 
 
