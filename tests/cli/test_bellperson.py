@@ -170,7 +170,7 @@ def test_one_bad_witness_of_several_leaves_nothing(cuzk, files):
 
 def test_info(cuzk, files):
     for name, words in (
-        ("key.params", ["params", "bls12_381", "inputs", "b_g2"]),
+        ("key.params", ["params", "BLS12-381", "inputs", "b_g2"]),
         ("key.vk", ["vk", "public signals"]),
         ("circuit.pce", ["pce", "constraints", "terms A"]),
     ):
