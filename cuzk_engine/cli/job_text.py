@@ -51,7 +51,7 @@ def details(job: JobInfo) -> list[str]:
         ("done", _done(job)),
         ("phase", job.phase),
         ("device", job.device),
-        ("tried again", _tried_again(job)),
+        ("tried again", job.retried),
         ("submitted", _time(job.submitted_unix_ns)),
         ("waited", seconds(_waited(job, now))),
         ("started", _time(job.started_unix_ns)),
@@ -88,14 +88,6 @@ def state(job: JobInfo) -> str:
 def _done(job: JobInfo) -> str:
     share = "" if job.state.ended else f", {100 * job.progress:.0f} %"
     return f"{job.partitions_done} of {job.partitions}{share}"
-
-
-def _tried_again(job: JobInfo) -> str:
-    """Of several partitions the one that was most often."""
-    if job.attempts <= 1:
-        return ""
-    often = "once" if job.attempts == 2 else f"{job.attempts - 1} times"
-    return f"partitions, each at most {often}" if job.partitions > 1 else often
 
 
 def _waited(job: JobInfo, now: int) -> int:

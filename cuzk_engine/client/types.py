@@ -70,6 +70,14 @@ class JobInfo:
     phases: tuple[PhaseTime, ...] = ()
     attempts: int = 0
 
+    @property
+    def retried(self) -> str:
+        """How often it was tried again, in words; of several partitions the one that was most often. "" for never."""
+        if self.attempts <= 1:
+            return ""
+        often = "once" if self.attempts == 2 else f"{self.attempts - 1:,} times"
+        return f"partitions, each at most {often}" if self.partitions > 1 else often
+
 
 @dataclass(frozen=True, slots=True)
 class CircuitInfo:

@@ -146,14 +146,6 @@ def verified_ns(job: JobInfo) -> int | None:
     return None
 
 
-def retried(job: JobInfo) -> str:
-    """How often a job was tried again; of several partitions the one that was most often."""
-    if job.attempts <= 1:
-        return ""
-    often = words.times(job.attempts - 1)
-    return f"partitions, each at most {often}" if job.partitions > 1 else often
-
-
 def elapsed_ns(job: JobInfo, now_unix_ns: int) -> int:
     """From start to end, or to now."""
     if not job.started_unix_ns:

@@ -110,11 +110,6 @@ def count(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
-def times(number: int) -> str:
-    """ "once", "3 times"."""
-    return "once" if number == 1 else f"{number:,} times"
-
-
 def short_build(build: str | None) -> str:
     return build[:6] if build else UNKNOWN
 

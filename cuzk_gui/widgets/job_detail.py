@@ -276,7 +276,7 @@ def _facts(job: JobInfo, now: int) -> list[tuple[str, str]]:
         ("priority", str(getattr(job.priority, "value", job.priority))),
         ("submitted", words.clock(job.submitted_unix_ns) if job.submitted_unix_ns else ""),
         ("partitions", f"{job.partitions_done} of {job.partitions} done" if job.partitions > 1 else ""),
-        ("retried", model.retried(job)),
+        ("retried", job.retried),
         ("last activity", _ago(job, now)),
         ("job", short_ids(words.plain(job.id, 80))),
     ]

@@ -85,7 +85,7 @@ def _tip(job: JobInfo) -> str:
     if job.partitions > 1:
         lines.append(f"{job.partitions_done} of {job.partitions} partitions done")
     lines.append(f"priority {model.priority_of(job)}")
-    if again := model.retried(job):
+    if again := job.retried:
         lines.append(f"retried {again}")
     if job.error:
         lines.append(words.plain(job.error, 1000))

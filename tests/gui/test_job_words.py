@@ -162,8 +162,8 @@ class TestSeveralPartitions:
         job = fakes.job(partitions=10, partitions_done=6, phase="msm", attempts=1)
         now = job.last_activity_unix_ns
         assert jobs.progress_text(job, now) == "6 of 10 · MSM"
-        assert (jobs.retried(job), jobs.retried(replace(job, attempts=2, partitions=1))) == ("", "once")
-        assert jobs.retried(replace(job, attempts=2)) == "partitions, each at most once"
+        assert (job.retried, replace(job, attempts=2, partitions=1).retried) == ("", "once")
+        assert replace(job, attempts=2).retried == "partitions, each at most once"
         assert jobs.progress_text(replace(job, attempts=2), now) == "6 of 10 · MSM · partitions retried"
         queued = replace(job, state=JobState.QUEUED, queue_position=3, priority=Priority.CRITICAL, attempts=2)
         assert jobs.progress_text(queued, now) == "queued, no. 3 · critical · partitions retried"
