@@ -24,23 +24,22 @@ class GilCounts:
 
     def __init__(self) -> None:
         self.samples = self.held = 0
-        self._recent: deque[tuple[int, int]] = deque()
-        self._samples = self._held = 0  # of the recent ones
+        self._reports: deque[tuple[int, int]] = deque(maxlen=RECENT)  # of a look at least
 
     def add(self, samples: int, held: int) -> None:
         self.samples += samples
         self.held += held
-        self._recent.append((samples, held))
-        self._samples += samples
-        self._held += held
-        while self._samples - self._recent[0][0] >= RECENT:
-            old, old_held = self._recent.popleft()
-            self._samples -= old
-            self._held -= old_held
+        self._reports.append((samples, held))
 
     @property
     def ratio(self) -> float:
-        return self._held / self._samples if self._samples else 0.0
+        samples = held = 0
+        for more, found in reversed(self._reports):
+            samples += more
+            held += found
+            if samples >= RECENT:
+                break
+        return held / samples if samples else 0.0
 
 
 class GilWatch:
