@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cuzk_engine.cli.console import say, say_json
+from cuzk_engine.units import format_count
 
 if TYPE_CHECKING:
     from cuzk_engine.doctor.cards import CardState
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         )
     else:
         say("\n".join(_lines(checks)))
-        say(f"{_count(counts[Verdict.PROBLEM], 'problem')}, {_count(counts[Verdict.WARNING], 'warning')}")
+        say(f"{format_count(counts[Verdict.PROBLEM], 'problem')}, {format_count(counts[Verdict.WARNING], 'warning')}")
     return 1 if counts[Verdict.PROBLEM] else 0
 
 
@@ -104,7 +105,3 @@ def _lines(checks: list[Check]) -> list[str]:
         if check.advice:
             lines.append(f"{'':<7}  {'':<{width}}  → {check.advice}")
     return lines
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

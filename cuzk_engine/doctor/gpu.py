@@ -14,7 +14,7 @@ from cuzk_engine.devices.cuda import probe
 from cuzk_engine.devices.cuda.probe import Driver
 from cuzk_engine.doctor.check import Check, ok, problem, warning
 from cuzk_engine.nvml import Nvml, NvmlError
-from cuzk_engine.units import format_size
+from cuzk_engine.units import format_count, format_size
 
 BELLMAN_LOCKS: Final = (Path("/tmp/bellman.gpu.lock"), Path("/tmp/bellman.priority.lock"))
 _CUPY_PACKAGES: Final = ("cupy-cuda13x", "cupy-cuda12x", "cupy")
@@ -89,7 +89,7 @@ def driver(cards: Cards) -> Check:
         return warning(
             name, f"{words}: it does not start (code {found.fault}): {_CPU_ONLY}", _fault_advice(found.fault)
         )
-    count = f"{len(found.cards)} card{'' if len(found.cards) == 1 else 's'}"
+    count = format_count(len(found.cards), "card")
     if found.cards:
         return ok(name, f"{words}; {count}")
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -114,7 +114,7 @@ def monitoring(cards: Cards) -> Check:
     """NVML: what charts of memory, transfers, power and clocks are drawn from."""
     name = "nvml"
     if not cards.nvml_fault:
-        return ok(name, f"answers, {len(cards.listed)} card{'' if len(cards.listed) == 1 else 's'}")
+        return ok(name, f"answers, {format_count(len(cards.listed), 'card')}")
     if not cards.present and cards.driver is None:
         return ok(name, f"none ({cards.nvml_fault}); matters with a GPU only")
     return warning(
